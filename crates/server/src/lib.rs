@@ -1,0 +1,1 @@
+//! Sockets, workers, settings, statistics: the only crate that knows both bytes and the store.

@@ -1,0 +1,3 @@
+//! The `veracache` command-line program.
+
+fn main() {}

@@ -200,13 +200,16 @@ fn compute_arith<'a>(arith: &Arith, env: &Env, item: Option<View<'a>>) -> Effect
     })
 }
 
-/// Reads a stored number the way memcached does (`strtoull`): blanks before and behind, a plus sign.
+/// Reads a stored number the way memcached does (`strtoull`): blanks before it, a plus sign, and whatever
+/// follows a blank behind it.
 fn number(value: &[u8]) -> Option<u64> {
     if value.len() > Digits::LEN_MAX {
         return None;
     }
-    let text = value.trim_ascii();
-    let digits = text.strip_prefix(b"+").unwrap_or(text);
+    let text = value.trim_ascii_start();
+    let unsigned = text.strip_prefix(b"+").unwrap_or(text);
+    let end = unsigned.iter().position(u8::is_ascii_whitespace).unwrap_or(unsigned.len());
+    let digits = &unsigned[..end];
     if digits.is_empty() {
         return None;
     }
@@ -229,4 +232,263 @@ fn unchanged<'a>(status: Status) -> Effect<'a> {
 
 fn publish(spec: Spec<'_>) -> Effect<'_> {
     Effect { status: Status::Stored, token: Token::None, change: Change::Publish(spec) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u32 = 1_000_000_000;
+    const ENV: Env = Env { now: NOW, flushed_below: 0 };
+
+    fn item(value: &'static str) -> View<'static> {
+        View {
+            key: b"k",
+            value: value.as_bytes(),
+            flags: 7,
+            exptime: 0,
+            cas: 10,
+            birth: 5,
+            accessed: NOW - 9,
+            fetched: false,
+            stale: false,
+            token_sent: false,
+        }
+    }
+
+    fn put(mode: PutMode) -> Put<'static> {
+        Put {
+            mode,
+            flags: 3,
+            exptime: Exptime(0),
+            value: b"new",
+            compare: None,
+            new_cas: None,
+            invalidate: false,
+            vivify: None,
+        }
+    }
+
+    fn arith(direction: Direction, delta: u64) -> Arith {
+        Arith { direction, delta, vivify: None, exptime: None, compare: None, new_cas: None }
+    }
+
+    /// What an effect comes to, in one line: status, token, and the change.
+    fn line(effect: &Effect<'_>) -> String {
+        let token = match effect.token {
+            Token::None => "",
+            Token::Won => " W",
+            Token::Taken => " Z",
+        };
+        let change = match &effect.change {
+            Change::None => String::new(),
+            Change::Unlink => " unlink".into(),
+            Change::Amend(amend) => {
+                let mut text = String::from(" amend");
+                if amend.access {
+                    text += " access";
+                }
+                if amend.token_sent {
+                    text += " token";
+                }
+                if let Some(exptime) = amend.exptime {
+                    text += &format!(" exp={exptime}");
+                }
+                text
+            }
+            Change::Publish(spec) => {
+                let value = match &spec.value {
+                    NewValue::Joined(first, second) => [*first, *second].concat(),
+                    NewValue::Number(digits) => digits.as_bytes().to_vec(),
+                };
+                let cas = match spec.cas {
+                    NewCas::Above(cas) => format!(">{cas}"),
+                    NewCas::Exactly(cas) => format!("={cas}"),
+                };
+                let mut text = format!(
+                    " publish {:?} f={} exp={} cas{cas}",
+                    String::from_utf8_lossy(&value),
+                    spec.flags,
+                    spec.exptime
+                );
+                if spec.stale {
+                    text += " stale";
+                }
+                if spec.token_sent {
+                    text += " token";
+                }
+                text
+            }
+        };
+        format!("{:?}{token}{change}", effect.status)
+    }
+
+    fn check(op: Op<'_>, found: Option<View<'_>>, expected: &str) {
+        check_at(op, &ENV, found, expected);
+    }
+
+    fn check_at(op: Op<'_>, env: &Env, found: Option<View<'_>>, expected: &str) {
+        let request = Request { key: b"k", op };
+        let first = compute(&request, env, found);
+        assert_eq!(first, compute(&request, env, found), "an operator is a function: {op:?}");
+        assert_eq!(line(&first), expected, "{op:?} on {found:?}");
+    }
+
+    #[test]
+    fn fetches() {
+        let get = Fetch::default();
+        let quiet = Fetch { bump: false, ..get };
+        let recache = Fetch { recache: Some(30), ..get };
+        let stale = View { stale: true, ..item("v") };
+        let taken = View { token_sent: true, ..item("v") };
+        let ending = View { exptime: NOW + 29, ..item("v") };
+        check(Op::Fetch(get), None, "Miss");
+        check(Op::Fetch(get), Some(item("v")), "Hit amend access");
+        check(Op::Fetch(quiet), Some(item("v")), "Hit");
+        check(
+            Op::Fetch(Fetch { touch: Some(Exptime(60)), ..get }),
+            Some(item("v")),
+            "Hit amend access exp=1000000060",
+        );
+        check(Op::Fetch(Fetch { touch: Some(Exptime(60)), ..get }), None, "Miss");
+        check(
+            Op::Fetch(Fetch { vivify: Some(Exptime(30)), ..get }),
+            None,
+            "Miss W publish \"\" f=0 exp=1000000030 cas>0 token",
+        );
+        check(
+            Op::Fetch(Fetch { vivify: Some(Exptime(0)), new_cas: Some(9), ..get }),
+            None,
+            "Miss W publish \"\" f=0 exp=0 cas=9 token",
+        );
+        check(Op::Fetch(get), Some(stale), "Hit W amend access token");
+        check(Op::Fetch(quiet), Some(stale), "Hit W amend token");
+        check(Op::Fetch(get), Some(taken), "Hit Z amend access");
+        check(Op::Fetch(recache), Some(ending), "Hit W amend access token");
+        check(Op::Fetch(recache), Some(View { exptime: NOW + 30, ..ending }), "Hit amend access");
+        check(Op::Fetch(recache), Some(item("v")), "Hit amend access");
+        check(Op::Fetch(recache), Some(View { token_sent: true, ..ending }), "Hit Z amend access");
+    }
+
+    #[test]
+    fn puts() {
+        let found = Some(View { exptime: NOW + 5, ..item("old") });
+        check(Op::Put(put(PutMode::Set)), None, "Stored publish \"new\" f=3 exp=0 cas>0");
+        check(Op::Put(put(PutMode::Set)), found, "Stored publish \"new\" f=3 exp=0 cas>10");
+        check(Op::Put(put(PutMode::Add)), None, "Stored publish \"new\" f=3 exp=0 cas>0");
+        check(Op::Put(put(PutMode::Add)), found, "NotStored amend access");
+        check(Op::Put(put(PutMode::Replace)), None, "NotStored");
+        check(Op::Put(put(PutMode::Replace)), found, "Stored publish \"new\" f=3 exp=0 cas>10");
+        check(Op::Put(put(PutMode::Append)), None, "NotStored");
+        check(Op::Put(put(PutMode::Prepend)), None, "NotStored");
+        check(Op::Put(put(PutMode::Append)), found, "Stored publish \"oldnew\" f=7 exp=1000000005 cas>10");
+        check(Op::Put(put(PutMode::Prepend)), found, "Stored publish \"newold\" f=7 exp=1000000005 cas>10");
+        check(
+            Op::Put(Put { vivify: Some(Exptime(100)), ..put(PutMode::Append) }),
+            None,
+            "Stored publish \"new\" f=3 exp=1000000100 cas>0",
+        );
+    }
+
+    #[test]
+    fn puts_with_a_cas_id() {
+        let found = Some(View { exptime: NOW + 5, ..item("old") });
+        let cas = |compare| Put { compare: Some(compare), ..put(PutMode::Set) };
+        check(Op::Put(cas(10)), None, "NotFound");
+        check(Op::Put(cas(10)), found, "Stored publish \"new\" f=3 exp=0 cas>10");
+        check(Op::Put(cas(9)), found, "Exists");
+        check(Op::Put(cas(11)), found, "Exists");
+        check(
+            Op::Put(Put { invalidate: true, ..cas(9) }),
+            found,
+            "Stored publish \"new\" f=3 exp=1000000005 cas>10 stale",
+        );
+        check(Op::Put(Put { invalidate: true, ..cas(11) }), found, "Exists");
+        check(
+            Op::Put(Put { new_cas: Some(77), ..cas(10) }),
+            found,
+            "Stored publish \"new\" f=3 exp=0 cas=77",
+        );
+    }
+
+    #[test]
+    fn deletes() {
+        let found = Some(View { token_sent: true, ..item("old") });
+        let stale = Delete { invalidate: true, ..Delete::default() };
+        check(Op::Delete(Delete::default()), None, "NotFound");
+        check(Op::Delete(Delete::default()), found, "Deleted unlink");
+        check(Op::Delete(Delete { compare: Some(9), ..Delete::default() }), found, "Exists");
+        check(Op::Delete(Delete { compare: Some(10), ..Delete::default() }), found, "Deleted unlink");
+        check(Op::Delete(stale), found, "Deleted publish \"old\" f=7 exp=0 cas>10 stale");
+        check(
+            Op::Delete(Delete { exptime: Some(Exptime(30)), ..stale }),
+            found,
+            "Deleted publish \"old\" f=7 exp=1000000030 cas>10 stale",
+        );
+        check(
+            Op::Delete(Delete { drop_value: true, ..Delete::default() }),
+            found,
+            "Deleted publish \"\" f=0 exp=0 cas>10 token",
+        );
+    }
+
+    #[test]
+    fn numbers() {
+        let incr = |delta| Op::Arith(arith(Direction::Incr, delta));
+        let decr = |delta| Op::Arith(arith(Direction::Decr, delta));
+        check(incr(1), None, "NotFound");
+        check(
+            Op::Arith(Arith { vivify: Some((Exptime(0), 13)), ..arith(Direction::Incr, 1) }),
+            None,
+            "Stored publish \"13\" f=0 exp=0 cas>0",
+        );
+        check(incr(1), Some(item("99")), "Stored publish \"100\" f=7 exp=0 cas>10");
+        check(
+            incr(1),
+            Some(item("18446744073709551615")),
+            "Stored publish \"0                   \" f=7 exp=0 cas>10",
+        );
+        check(decr(1), Some(item("10")), "Stored publish \"9 \" f=7 exp=0 cas>10");
+        check(decr(11), Some(item("10")), "Stored publish \"0 \" f=7 exp=0 cas>10");
+        check(incr(1), Some(item(" 10")), "Stored publish \"11 \" f=7 exp=0 cas>10");
+        check(incr(1), Some(item("+10")), "Stored publish \"11 \" f=7 exp=0 cas>10");
+        check(incr(1), Some(item("9 x")), "Stored publish \"10 \" f=7 exp=0 cas>10");
+        check(incr(1), Some(item("9 ")), "Stored publish \"10\" f=7 exp=0 cas>10");
+        for wrong in ["", " ", "+", "-1", "1x", "x", "18446744073709551616", "000000000000000000001"] {
+            check(incr(1), Some(item(wrong)), "NonNumeric");
+        }
+        check(Op::Arith(Arith { compare: Some(9), ..arith(Direction::Incr, 1) }), Some(item("1")), "Exists");
+    }
+
+    #[test]
+    fn the_dead_are_not_seen() {
+        let expired = Some(View { exptime: NOW, ..item("1") });
+        let last_second = Some(View { exptime: NOW + 1, ..item("1") });
+        let flushed = Env { flushed_below: 6, ..ENV };
+        let get = Op::Fetch(Fetch::default());
+        check(get, expired, "Miss unlink");
+        check(get, last_second, "Hit amend access");
+        check_at(get, &flushed, Some(item("1")), "Miss unlink");
+        check_at(get, &Env { flushed_below: 5, ..ENV }, Some(item("1")), "Hit amend access");
+        check(Op::Put(put(PutMode::Add)), expired, "Stored publish \"new\" f=3 exp=0 cas>10");
+        check(Op::Put(put(PutMode::Replace)), expired, "NotStored unlink");
+        check(Op::Delete(Delete::default()), expired, "NotFound unlink");
+        check(Op::Arith(arith(Direction::Incr, 1)), expired, "NotFound unlink");
+    }
+
+    #[test]
+    fn expiry_times() {
+        let check = |exptime, expected| {
+            assert_eq!(absolute(Exptime(exptime), NOW), expected, "exptime {exptime}");
+        };
+        check(0, 0);
+        check(-1, LONG_AGO);
+        check(i64::MIN, LONG_AGO);
+        check(1, NOW + 1);
+        check(2_592_000, NOW + 2_592_000);
+        check(2_592_001, 2_592_001);
+        check(4_294_967_295, u32::MAX);
+        check(4_294_967_296, u32::MAX);
+        check(i64::MAX, u32::MAX);
+    }
 }

@@ -1,6 +1,7 @@
 //! Setup, test, ci, tidy, peers, simulate and perf for this workspace.
 
 mod error;
+mod tidy;
 
 use std::process::ExitCode;
 
@@ -14,7 +15,12 @@ struct Command {
 }
 
 /// Every subcommand there is, in the order the help shows them.
-const COMMANDS: &[Command] = &[];
+const COMMANDS: &[Command] =
+    &[command("tidy", "Check crate edges, lengths, unsafe files, dead files, paths, words", tidy::run)];
+
+const fn command(name: &'static str, help: &'static str, run: fn(&[String]) -> Result<(), Error>) -> Command {
+    Command { name, help, run }
+}
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -1,6 +1,8 @@
 //! Setup, test, ci, tidy, peers, simulate and perf for this workspace.
 
 mod error;
+mod perf;
+mod random;
 mod tidy;
 
 use std::process::ExitCode;
@@ -15,8 +17,10 @@ struct Command {
 }
 
 /// Every subcommand there is, in the order the help shows them.
-const COMMANDS: &[Command] =
-    &[command("tidy", "Check crate edges, lengths, unsafe files, dead files, paths, words", tidy::run)];
+const COMMANDS: &[Command] = &[
+    command("perf", "Measure CPU per request and memory per item against memcached", perf::run),
+    command("tidy", "Check crate edges, lengths, unsafe files, dead files, paths, words", tidy::run),
+];
 
 const fn command(name: &'static str, help: &'static str, run: fn(&[String]) -> Result<(), Error>) -> Command {
     Command { name, help, run }

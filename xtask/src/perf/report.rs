@@ -31,8 +31,8 @@ impl Row {
 /// Prints the table; the number of rows whose median ratio is above the limit.
 pub(super) fn print(rows: &[Row], names: &[&str; 2]) -> usize {
     println!(
-        "{:<30}{:>9} {:>10}  {:>5} {:>13}  {}",
-        "median of rounds", names[0], names[1], "ratio", "min .. max", "limit"
+        "{:<30}{:>9} {:>10}  {:>5} {:>13}  limit",
+        "median of rounds", names[0], names[1], "ratio", "min .. max"
     );
     let mut missed = 0;
     for row in rows {

@@ -3,6 +3,7 @@
 mod error;
 mod perf;
 mod random;
+mod simulate;
 mod tidy;
 
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ struct Command {
 /// Every subcommand there is, in the order the help shows them.
 const COMMANDS: &[Command] = &[
     command("perf", "Measure CPU per request and memory per item against memcached", perf::run),
+    command("simulate", "Compare segments, eviction and placement with slab classes", simulate::run),
     command("tidy", "Check crate edges, lengths, unsafe files, dead files, paths, words", tidy::run),
 ];
 

@@ -7,6 +7,9 @@ use super::extended::{EXTENDED, REFUSED};
 use super::table::{FLAGS, Flag, Here};
 
 const WIDTH: usize = 80;
+
+/// A blank at which no line ends.
+const NO_BREAK: char = '\u{a0}';
 const FLAG_COLUMN: usize = 26;
 const OPTION_COLUMN: usize = 29;
 
@@ -28,7 +31,7 @@ pub fn help() -> String {
         };
         entry(&mut out, &name, &with_default(row.help, row.default), OPTION_COLUMN);
     }
-    out.push_str("\nOptions of -o that are accepted and change nothing:\n");
+    out.push_str("\nOptions of -o that are accepted and change nothing but what statistics say:\n");
     let others = EXTENDED.iter().filter(|row| row.here != Here::Honoured).map(|row| row.name);
     wrap(&mut out, &others.collect::<Vec<_>>().join(" "), 3, 3);
     out.push('\n');
@@ -124,7 +127,7 @@ fn shown_default(flag: &Flag) -> Option<&'static str> {
 
 fn with_default(help: &str, default: Option<&str>) -> String {
     match default {
-        Some(default) => format!("{help} (default: {default})"),
+        Some(default) => format!("{help} (default:{NO_BREAK}{default})"),
         None => help.to_owned(),
     }
 }
@@ -148,7 +151,7 @@ fn wrap(out: &mut String, text: &str, first: usize, indent: usize) {
     out.extend(std::iter::repeat_n(' ', first));
     let mut column = indent;
     let mut fresh = true;
-    for word in text.split_whitespace() {
+    for word in text.split(' ') {
         let length = word.chars().count();
         if !fresh && column + 1 + length > WIDTH {
             out.push('\n');
@@ -160,7 +163,7 @@ fn wrap(out: &mut String, text: &str, first: usize, indent: usize) {
             out.push(' ');
             column += 1;
         }
-        out.push_str(word);
+        out.extend(word.chars().map(|c| if c == NO_BREAK { ' ' } else { c }));
         column += length;
         fresh = false;
     }

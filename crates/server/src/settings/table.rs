@@ -243,7 +243,7 @@ pub(super) const FLAGS: &[Flag] = &[
         'v',
         "verbose",
         None,
-        "verbose: errors and warnings; -vv also connections and commands; -vvv also internal state",
+        "print errors and warnings; -vv also connections and commands; -vvv also internal state",
         Honoured,
         Set(|s, _| {
             s.verbosity = s.verbosity.saturating_add(1);
@@ -424,8 +424,8 @@ pub(super) const FLAGS: &[Flag] = &[
         'W',
         "disable-watch",
         None,
-        "disable the command \"watch\"",
-        Honoured,
+        "disable the command \"watch\" (it is refused anyway)",
+        NoEffect("there is no watch log; \"watch\" is always refused"),
         Set(|s, _| {
             s.watch_enabled = false;
             Ok(())
@@ -435,7 +435,7 @@ pub(super) const FLAGS: &[Flag] = &[
         'N',
         "napi-ids",
         Some("<num>"),
-        "number of NAPI ids: accepted, no effect",
+        "accepted, no effect",
         NoEffect("connections go to the worker that has the fewest"),
         Set(|s, v| number("Maximum number of NAPI IDs", v, 1..=U32_MAX).map(|n| s.napi_ids = n as u32)),
     )

@@ -42,6 +42,13 @@ macro_rules! counters {
             $($(#[$doc])* pub(crate) $name: u64,)*
         }
 
+        impl CounterSums {
+            /// What was counted after `earlier`.
+            pub(crate) fn since(&self, earlier: &CounterSums) -> CounterSums {
+                CounterSums { $($name: self.$name.saturating_sub(earlier.$name),)* }
+            }
+        }
+
         impl Counters {
             /// Adds all of them to `sums`.
             pub(crate) fn add_to(&self, sums: &mut CounterSums) {

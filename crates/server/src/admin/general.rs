@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::{Sink, Subject, locked};
+use crate::counters::CounterSums;
 use crate::settings::{MEMCACHED_VERSION, Settings};
 
 /// Declares counters that only grow, and how to tell what came since an earlier reading.
@@ -12,13 +13,18 @@ macro_rules! totals {
         /// Counters that only grow. `stats reset` makes them appear to start anew.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub(crate) struct Totals {
+            /// What the workers counted.
+            pub(crate) workers: CounterSums,
             $($(#[$doc])* pub(crate) $name: u64,)*
         }
 
         impl Totals {
             /// What came after `earlier`.
             fn since(&self, earlier: &Totals) -> Totals {
-                Totals { $($name: self.$name.saturating_sub(earlier.$name),)* }
+                Totals {
+                    workers: self.workers.since(&earlier.workers),
+                    $($name: self.$name.saturating_sub(earlier.$name),)*
+                }
             }
         }
     };
@@ -33,62 +39,6 @@ totals! {
     listen_disabled,
     /// Microseconds of those pauses.
     listen_disabled_us,
-    /// Commands that ask for values, counted per key.
-    cmd_get,
-    /// Commands that store.
-    cmd_set,
-    /// `flush_all`
-    cmd_flush,
-    /// Commands that touch.
-    cmd_touch,
-    /// Meta commands.
-    cmd_meta,
-    /// Values found.
-    get_hits,
-    /// Values not found.
-    get_misses,
-    /// Values not found because they had expired.
-    get_expired,
-    /// Values not found because they had been flushed.
-    get_flushed,
-    /// Deletes of nothing.
-    delete_misses,
-    /// Deletes.
-    delete_hits,
-    /// Increments of nothing.
-    incr_misses,
-    /// Increments.
-    incr_hits,
-    /// Decrements of nothing.
-    decr_misses,
-    /// Decrements.
-    decr_hits,
-    /// Stores with a cas id where nothing was.
-    cas_misses,
-    /// Stores with the right cas id.
-    cas_hits,
-    /// Stores with another cas id.
-    cas_badval,
-    /// Touches.
-    touch_hits,
-    /// Touches of nothing.
-    touch_misses,
-    /// Values that were too large.
-    store_too_large,
-    /// Values there was no memory for.
-    store_no_memory,
-    /// Authentications.
-    auth_cmds,
-    /// Failed authentications.
-    auth_errors,
-    /// Connections closed for being idle.
-    idle_kicks,
-    /// Bytes from clients.
-    bytes_read,
-    /// Bytes to clients.
-    bytes_written,
-    /// Times a connection had to let others go first.
-    conn_yields,
     /// Replies for which there was no memory.
     response_oom,
     /// Requests that could not be read for want of memory.
@@ -211,39 +161,39 @@ const ROWS: &[Row] = &[
     ("read_buf_bytes_free", Always, |s, _| Count(s.read_buf_bytes_free)),
     ("read_buf_oom", Always, |s, _| Count(s.totals.read_oom)),
     ("reserved_fds", Always, |s, _| Count(s.reserved_fds)),
-    ("cmd_get", Always, |s, _| Count(s.totals.cmd_get)),
-    ("cmd_set", Always, |s, _| Count(s.totals.cmd_set)),
-    ("cmd_flush", Always, |s, _| Count(s.totals.cmd_flush)),
-    ("cmd_touch", Always, |s, _| Count(s.totals.cmd_touch)),
-    ("cmd_meta", Always, |s, _| Count(s.totals.cmd_meta)),
-    ("get_hits", Always, |s, _| Count(s.totals.get_hits)),
-    ("get_misses", Always, |s, _| Count(s.totals.get_misses)),
-    ("get_expired", Always, |s, _| Count(s.totals.get_expired)),
-    ("get_flushed", Always, |s, _| Count(s.totals.get_flushed)),
-    ("delete_misses", Always, |s, _| Count(s.totals.delete_misses)),
-    ("delete_hits", Always, |s, _| Count(s.totals.delete_hits)),
-    ("incr_misses", Always, |s, _| Count(s.totals.incr_misses)),
-    ("incr_hits", Always, |s, _| Count(s.totals.incr_hits)),
-    ("decr_misses", Always, |s, _| Count(s.totals.decr_misses)),
-    ("decr_hits", Always, |s, _| Count(s.totals.decr_hits)),
-    ("cas_misses", Always, |s, _| Count(s.totals.cas_misses)),
-    ("cas_hits", Always, |s, _| Count(s.totals.cas_hits)),
-    ("cas_badval", Always, |s, _| Count(s.totals.cas_badval)),
-    ("touch_hits", Always, |s, _| Count(s.totals.touch_hits)),
-    ("touch_misses", Always, |s, _| Count(s.totals.touch_misses)),
-    ("store_too_large", Always, |s, _| Count(s.totals.store_too_large)),
-    ("store_no_memory", Always, |s, _| Count(s.totals.store_no_memory)),
-    ("auth_cmds", Always, |s, _| Count(s.totals.auth_cmds)),
-    ("auth_errors", Always, |s, _| Count(s.totals.auth_errors)),
-    ("idle_kicks", IdleTimeout, |s, _| Count(s.totals.idle_kicks)),
-    ("bytes_read", Always, |s, _| Count(s.totals.bytes_read)),
-    ("bytes_written", Always, |s, _| Count(s.totals.bytes_written)),
+    ("cmd_get", Always, |s, _| Count(s.totals.workers.cmd_get)),
+    ("cmd_set", Always, |s, _| Count(s.totals.workers.cmd_set)),
+    ("cmd_flush", Always, |s, _| Count(s.totals.workers.cmd_flush)),
+    ("cmd_touch", Always, |s, _| Count(s.totals.workers.cmd_touch)),
+    ("cmd_meta", Always, |s, _| Count(s.totals.workers.cmd_meta)),
+    ("get_hits", Always, |s, _| Count(s.totals.workers.get_hits)),
+    ("get_misses", Always, |s, _| Count(s.totals.workers.get_misses)),
+    ("get_expired", Always, |s, _| Count(s.totals.workers.get_expired)),
+    ("get_flushed", Always, |s, _| Count(s.totals.workers.get_flushed)),
+    ("delete_misses", Always, |s, _| Count(s.totals.workers.delete_misses)),
+    ("delete_hits", Always, |s, _| Count(s.totals.workers.delete_hits)),
+    ("incr_misses", Always, |s, _| Count(s.totals.workers.incr_misses)),
+    ("incr_hits", Always, |s, _| Count(s.totals.workers.incr_hits)),
+    ("decr_misses", Always, |s, _| Count(s.totals.workers.decr_misses)),
+    ("decr_hits", Always, |s, _| Count(s.totals.workers.decr_hits)),
+    ("cas_misses", Always, |s, _| Count(s.totals.workers.cas_misses)),
+    ("cas_hits", Always, |s, _| Count(s.totals.workers.cas_hits)),
+    ("cas_badval", Always, |s, _| Count(s.totals.workers.cas_badval)),
+    ("touch_hits", Always, |s, _| Count(s.totals.workers.touch_hits)),
+    ("touch_misses", Always, |s, _| Count(s.totals.workers.touch_misses)),
+    ("store_too_large", Always, |s, _| Count(s.totals.workers.store_too_large)),
+    ("store_no_memory", Always, |s, _| Count(s.totals.workers.store_no_memory)),
+    ("auth_cmds", Always, |s, _| Count(s.totals.workers.auth_cmds)),
+    ("auth_errors", Always, |s, _| Count(s.totals.workers.auth_errors)),
+    ("idle_kicks", IdleTimeout, |s, _| Count(s.totals.workers.idle_kicks)),
+    ("bytes_read", Always, |s, _| Count(s.totals.workers.bytes_read)),
+    ("bytes_written", Always, |s, _| Count(s.totals.workers.bytes_written)),
     ("limit_maxbytes", Always, |s, _| Count(s.memory_limit)),
     ("accepting_conns", Always, |s, _| Count(u64::from(s.accepting))),
     ("listen_disabled_num", Always, |s, _| Count(s.totals.listen_disabled)),
     ("time_in_listen_disabled_us", Always, |s, _| Count(s.totals.listen_disabled_us)),
     ("threads", Always, |_, o| Count(u64::from(o.threads))),
-    ("conn_yields", Always, |s, _| Count(s.totals.conn_yields)),
+    ("conn_yields", Always, |s, _| Count(s.totals.workers.conn_yields)),
     ("hash_power_level", Always, |s, _| Count(u64::from(s.index_slots.max(1).ilog2()))),
     ("hash_bytes", Always, |s, _| Count(s.index_bytes)),
     ("hash_is_expanding", Always, NEVER),

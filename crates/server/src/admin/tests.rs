@@ -5,6 +5,7 @@ use std::time::Duration;
 use store::View;
 
 use super::*;
+use crate::counters::CounterSums;
 use crate::settings::{Outcome, parse};
 
 struct Fixed {
@@ -20,7 +21,11 @@ impl Fixed {
     fn new(line: &str) -> Self {
         let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let Ok(Outcome::Run(settings)) = parse(&arguments) else { panic!("{line}") };
-        let totals = Totals { cmd_get: 7, evictions: 3, ..Totals::default() };
+        let totals = Totals {
+            workers: CounterSums { cmd_get: 7, ..CounterSums::default() },
+            evictions: 3,
+            ..Totals::default()
+        };
         let snapshot = Snapshot {
             pid: 42,
             cpu_user: Duration::from_micros(1_000_002),
@@ -189,7 +194,7 @@ fn reset_shows_what_came_since() {
     assert_eq!(server.value("", "cmd_get"), "0");
     assert_eq!(server.value("", "evictions"), "0");
     assert_eq!(server.value("", "pid"), "42");
-    server.snapshot.totals.cmd_get += 2;
+    server.snapshot.totals.workers.cmd_get += 2;
     assert_eq!(server.value("", "cmd_get"), "2");
     server.check("detail dump", "END\r\n");
 }

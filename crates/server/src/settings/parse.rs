@@ -170,10 +170,9 @@ fn find_long(name: &str) -> Result<&'static Flag, Refusal> {
     match (begun.next(), begun.next()) {
         (Some(flag), None) => Ok(flag),
         (None, _) => Err(Refusal::value(format!("there is no flag --{name}; -h lists them all"))),
-        (Some(one), Some(other)) => Err(Refusal::value(format!(
-            "--{name} is short for --{} and --{}, among others; write it out",
-            one.long, other.long
-        ))),
+        (Some(one), Some(other)) => {
+            Err(Refusal::value(format!("--{name} could be --{} or --{}; write it out", one.long, other.long)))
+        }
     }
 }
 

@@ -280,7 +280,7 @@ fn refusals() {
         ("-t|2|-N|3", 64, "Number of napi_ids(3)"),
         ("-Q", 1, "there is no flag -Q"),
         ("--nonsense", 1, "there is no flag --nonsense"),
-        ("--disable=1", 1, "--disable is short for"),
+        ("--disable=1", 1, "--disable could be --disable-evictions or --disable-cas"),
         ("--daemon=1", 1, "--daemon takes no argument"),
         ("-p", 1, "-p needs an argument"),
     ] {

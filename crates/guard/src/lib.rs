@@ -1,12 +1,22 @@
 //! Runs a deterministic operator once, several times, or again elsewhere, and says whether the executions agree.
 
+mod disagreement;
+mod execute;
 mod operator;
 mod record;
+mod replay;
 mod ring;
 mod side;
 mod sync;
+mod tally;
+mod watermark;
 
+pub use disagreement::{Disagreement, Kind, Mismatch, Site, compare, flipped_bit};
+pub use execute::{RUNS_MAX, Repeat, Repeated, direct, recorded};
 pub use operator::{Core, Description, Digest, Operator, PAYLOAD_BYTES_MAX, Recorded, Seq, Stratum, WORDS};
 pub use record::{Draft, Record};
+pub use replay::{Replayed, Replayer, Step, replay};
 pub use ring::{Append, Next, Reader, Writer, ring};
 pub use side::{Diverse, Primary, Side};
+pub use tally::{Counted, Tally};
+pub use watermark::{Confirmer, Holder, REFUSALS_MAX, TooManyRefusals, watermark};

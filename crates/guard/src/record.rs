@@ -219,7 +219,10 @@ impl Check {
     pub(crate) fn line(&mut self, line: &Words) {
         for (lane, pair) in self.lanes.iter_mut().zip(line.chunks_exact(2)) {
             for word in pair {
-                *lane = (lane.rotate_left(23) ^ word).wrapping_mul(MULTIPLIER);
+                // The multiplication carries a change upwards only; the shift brings it down, so that the next word can't
+                // undo it with one bit.
+                let product = (*lane ^ word).wrapping_mul(MULTIPLIER);
+                *lane = product ^ (product >> 32);
             }
         }
     }

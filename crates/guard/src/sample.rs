@@ -1,0 +1,282 @@
+//! Decides, before any work is done for it, whether an execution will be confirmed.
+//!
+//! The caller divides time into windows (of 100 ms, say) and says when one begins. Within a window every stratum has a
+//! share p; whether one execution is taken is drawn with that share. At the beginning of each window the shares are set so
+//! that what was executed in the last one would have cost just the budget. A stratum that was not confirmed for too many
+//! windows gets its next execution confirmed whatever the budget says.
+
+use crate::operator::Stratum;
+use crate::random::Random;
+use crate::tally::{Counted, Tally};
+
+/// How much may be confirmed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Budget {
+    /// Nothing, not even one execution per stratum now and then.
+    Nothing,
+    /// Everything.
+    Everything,
+    /// This share, from 0 to 1, of the executions of every stratum.
+    Share(f64),
+    /// Second executions of this cost per window, as counted by [`Tally::count_cost`]: a share of a core, if the unit is
+    /// time. Where it isn't enough for all, strata are served in proportion to their risk and to how long ago they were
+    /// confirmed.
+    Cost(u64),
+}
+
+/// How to sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampling<'r> {
+    /// How much may be confirmed.
+    pub budget: Budget,
+    /// For each stratum, how much more than others it deserves to be confirmed; 1.0 for all alike. Strata are numbered as
+    /// this slice is.
+    pub risks: &'r [f64],
+    /// Every stratum in use is confirmed at least once in so many windows; at least 1.
+    pub floor_windows: u64,
+    /// Where the draws begin.
+    pub seed: u64,
+}
+
+/// Decides for one thread that executes.
+#[derive(Debug)]
+pub struct Sampler {
+    budget: Budget,
+    floor_windows: u64,
+    random: Random,
+    strata: Vec<State>,
+    tally: Tally,
+    window: u64,
+    /// What this window has cost so far, by the costs that are known.
+    spent: f64,
+    insist_until: u64,
+}
+
+/// What became of the executions of one stratum.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Coverage {
+    /// Executions that a decision was asked for.
+    pub executed: u64,
+    /// Of those, the ones that were to be confirmed and had their record taken.
+    pub chosen: u64,
+    /// Of those, the ones that were not chosen, or whose record was dropped.
+    pub skipped: u64,
+    /// Second executions so far, what they cost, and how they ended. Shared by all who use the same [`Tally`].
+    pub counted: Counted,
+    /// The share with which executions are chosen in this window.
+    pub share: f64,
+}
+
+#[derive(Debug)]
+struct State {
+    risk: f64,
+    share: f64,
+    /// `share` of 2^64.
+    threshold: u64,
+    executed: u64,
+    chosen: u64,
+    dropped: u64,
+    /// `executed` at the beginning of the window.
+    executed_before: u64,
+    /// Executions per window, smoothed.
+    demand: f64,
+    /// Of one second execution, smoothed.
+    cost: f64,
+    counted_before: Counted,
+    /// The last window in which one was chosen.
+    chosen_in: u64,
+    /// One is owed, whatever the budget says.
+    is_owed: bool,
+}
+
+/// How much a window's figures count against those before it.
+const SMOOTHING: f64 = 0.25;
+
+impl Sampler {
+    /// The first window is number 0. Costs and ends of second executions are taken from `tally`.
+    ///
+    /// # Panics
+    ///
+    /// When a share, a risk or the floor is out of range, or when there are no strata or more than 256.
+    #[must_use]
+    pub fn new(sampling: &Sampling<'_>, tally: Tally) -> Self {
+        assert!((1..=256).contains(&sampling.risks.len()));
+        assert!(sampling.floor_windows >= 1);
+        if let Budget::Share(share) = sampling.budget {
+            assert!((0.0..=1.0).contains(&share));
+        }
+        let state = |risk: &f64| {
+            assert!(risk.is_finite() && *risk > 0.0);
+            State {
+                risk: *risk,
+                share: 0.0,
+                threshold: 0,
+                executed: 0,
+                chosen: 0,
+                dropped: 0,
+                executed_before: 0,
+                demand: 0.0,
+                cost: 0.0,
+                counted_before: Counted::default(),
+                chosen_in: 0,
+                is_owed: sampling.budget != Budget::Nothing,
+            }
+        };
+        let mut sampler = Sampler {
+            budget: sampling.budget,
+            floor_windows: sampling.floor_windows,
+            random: Random::new(sampling.seed),
+            strata: sampling.risks.iter().map(state).collect(),
+            tally,
+            window: 0,
+            spent: 0.0,
+            insist_until: 0,
+        };
+        sampler.set_shares();
+        sampler
+    }
+
+    /// Whether the next execution of a stratum is to be confirmed. Strata that were not announced always are.
+    #[inline]
+    pub fn decide(&mut self, stratum: Stratum) -> bool {
+        let Some(state) = self.strata.get_mut(usize::from(stratum.0)) else { return true };
+        state.executed += 1;
+        let is_drawn = state.threshold == u64::MAX || self.random.next() < state.threshold;
+        if !is_drawn && !state.is_owed {
+            return false;
+        }
+        if let Budget::Cost(budget) = self.budget
+            && self.window >= self.insist_until
+        {
+            // The shares were set for the last window's load; this holds the budget when there is more.
+            if self.spent >= budget as f64 && !state.is_owed {
+                return false;
+            }
+            self.spent += state.cost;
+        }
+        state.is_owed = false;
+        state.chosen += 1;
+        state.chosen_in = self.window;
+        true
+    }
+
+    /// What was chosen last in this stratum could not be recorded.
+    pub fn count_dropped(&mut self, stratum: Stratum) {
+        if let Some(state) = self.strata.get_mut(usize::from(stratum.0)) {
+            state.dropped += 1;
+            // A floor that was only decided on is no floor.
+            state.is_owed = true;
+        }
+    }
+
+    /// Begins a window, unless it has begun: sets the shares by what happened in those before.
+    pub fn begin_window(&mut self, window: u64) {
+        if window <= self.window {
+            return;
+        }
+        let passed = (window - self.window) as f64;
+        self.window = window;
+        self.spent = 0.0;
+        for (index, state) in self.strata.iter_mut().enumerate() {
+            state.learn(passed, self.tally.counted(Stratum(index as u8)));
+            let is_starved = window - state.chosen_in >= self.floor_windows;
+            state.is_owed |= is_starved && self.budget != Budget::Nothing;
+        }
+        self.set_shares();
+    }
+
+    /// Takes everything until a window begins: after a disagreement, to learn quickly whether it was the only one. It has
+    /// no effect on a budget of nothing.
+    pub fn insist_until(&mut self, window: u64) {
+        self.insist_until = self.insist_until.max(window);
+        self.set_shares();
+    }
+
+    /// What became of a stratum's executions.
+    #[must_use]
+    pub fn coverage(&self, stratum: Stratum) -> Coverage {
+        let Some(state) = self.strata.get(usize::from(stratum.0)) else { return Coverage::default() };
+        let chosen = state.chosen.saturating_sub(state.dropped);
+        Coverage {
+            executed: state.executed,
+            chosen,
+            skipped: state.executed - chosen,
+            counted: self.tally.counted(stratum),
+            share: state.share,
+        }
+    }
+
+    fn set_shares(&mut self) {
+        let insists = self.window < self.insist_until;
+        match self.budget {
+            Budget::Nothing => self.strata.iter_mut().for_each(|state| state.set(0.0)),
+            _ if insists => self.strata.iter_mut().for_each(|state| state.set(1.0)),
+            Budget::Everything => self.strata.iter_mut().for_each(|state| state.set(1.0)),
+            Budget::Share(share) => self.strata.iter_mut().for_each(|state| state.set(share)),
+            Budget::Cost(budget) => self.divide(budget as f64),
+        }
+    }
+
+    /// Shares in proportion to the weights, none above 1, that cost the budget together.
+    ///
+    /// What a stratum that reaches 1 leaves over is divided among the others; each turn settles one at least.
+    fn divide(&mut self, budget: f64) {
+        let window = self.window;
+        let weight = |state: &State| state.risk * (1 + window - state.chosen_in) as f64;
+        let mut left = budget;
+        let mut open: Vec<usize> = (0..self.strata.len()).collect();
+        while !open.is_empty() {
+            let needed: f64 =
+                open.iter().map(|&index| &self.strata[index]).map(|s| weight(s) * s.need()).sum();
+            // Without load or known costs there is nothing to save.
+            let factor = if needed > 0.0 { left / needed } else { f64::INFINITY };
+            let (full, partly): (Vec<usize>, Vec<usize>) =
+                open.iter().partition(|&&index| factor * weight(&self.strata[index]) >= 1.0);
+            for &index in &full {
+                self.strata[index].set(1.0);
+                left -= self.strata[index].need();
+            }
+            if full.is_empty() {
+                for &index in &partly {
+                    let share = factor * weight(&self.strata[index]);
+                    self.strata[index].set(share);
+                }
+                break;
+            }
+            left = left.max(0.0);
+            open = partly;
+        }
+    }
+}
+
+impl State {
+    /// What confirming all of the stratum would cost in a window.
+    fn need(&self) -> f64 {
+        self.demand * self.cost
+    }
+
+    fn set(&mut self, share: f64) {
+        self.share = share.clamp(0.0, 1.0);
+        // 2^64 as a float; the cast saturates, which makes a share of 1 the highest threshold.
+        self.threshold = (self.share * 18_446_744_073_709_551_616.0) as u64;
+    }
+
+    fn learn(&mut self, windows: f64, counted: Counted) {
+        let demand = (self.executed - self.executed_before) as f64 / windows;
+        self.demand = smoothed(self.demand, demand);
+        self.executed_before = self.executed;
+        let ended = |counted: &Counted| counted.validated + counted.disagreements;
+        let executions = ended(&counted) - ended(&self.counted_before);
+        if executions > 0 {
+            let cost = (counted.cost - self.counted_before.cost) as f64 / executions as f64;
+            self.cost = smoothed(self.cost, cost);
+            self.counted_before = counted;
+        }
+    }
+}
+
+/// The first figure counts whole.
+fn smoothed(before: f64, now: f64) -> f64 {
+    if before == 0.0 { now } else { before + SMOOTHING * (now - before) }
+}

@@ -183,3 +183,99 @@ impl<'a, O: Operator> Ballot<'_, 'a, O> {
         (winner.primary > 0 && winner.diverse > 0).then_some(winner.outcome)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::counter::{Add, Counter, Limit};
+    use crate::operator::{Core, Stratum};
+    use crate::ring::ring;
+
+    const ADD: Add<'static> = Add { value: 40, delta: 2, reason: b"answer" };
+    const LIMIT: Limit = Limit(1000);
+    const RIGHT: u64 = 42;
+    const SITE: Site = Site { stratum: Stratum(3), first_core: Core(1), second_core: Core(1) };
+
+    /// What `runs` executions come to when those of each side flip these bits: `=` all agree, `~` repaired, `!` none;
+    /// the outcome; and what the disagreement expects and finds.
+    fn check(runs: u8, primary: &[u64], diverse: &[u64], expected: &str) {
+        let counter = Counter::with_faults(primary, diverse);
+        let repeat = Repeated::new(runs).expect("a number in range").run(&counter, &ADD, &LIMIT, SITE);
+        let told = repeat.disagreement().map_or(String::new(), |told| {
+            assert_eq!((told.stratum, told.kind), (SITE.stratum, Kind::Outcome));
+            format!(" expected {} found {}", told.expected.0, told.found.0)
+        });
+        let line = match repeat {
+            Repeat::Agreed(outcome) => format!("= {outcome}"),
+            Repeat::Repaired(outcome, _) => format!("~ {outcome}{told}"),
+            Repeat::Undecided(_) => format!("!{told}"),
+        };
+        assert_eq!(line, expected, "{runs} runs, faults {primary:?} and {diverse:?}");
+        assert!(counter.is_spent(), "{runs} runs did not get to all faults {primary:?} and {diverse:?}");
+    }
+
+    #[test]
+    fn without_faults_there_is_silence() {
+        for runs in 2..=RUNS_MAX {
+            check(runs, &[], &[], "= 42");
+        }
+    }
+
+    #[test]
+    fn one_execution_notices_nothing() {
+        assert_eq!(direct(&Counter::with_faults(&[1], &[]), &ADD, &LIMIT), RIGHT ^ 1);
+        assert_eq!(direct(&Counter::default(), &ADD, &LIMIT), RIGHT);
+    }
+
+    #[test]
+    fn two_runs_detect_and_try_again_once() {
+        check(2, &[1], &[], "~ 42 expected 42 found 43");
+        check(2, &[], &[1], "~ 42 expected 42 found 43");
+        check(2, &[1, 1], &[], "! expected 43 found 42");
+        check(2, &[], &[1, 4], "! expected 42 found 43");
+        check(2, &[1], &[0, 1], "! expected 43 found 42");
+        check(2, &[1], &[2], "~ 42 expected 42 found 43");
+        // The limit of it all: the same mistake on both sides is no difference.
+        check(2, &[1], &[1], "= 43");
+    }
+
+    #[test]
+    fn more_runs_vote() {
+        for runs in [3, 5, 10, RUNS_MAX] {
+            check(runs, &[1], &[], "~ 42 expected 42 found 43");
+            check(runs, &[], &[1], "~ 42 expected 42 found 43");
+            let last: Vec<u64> = (2..runs).map(|_| 0).chain([8]).collect();
+            check(runs, &[], &last, "~ 42 expected 42 found 34");
+        }
+        check(5, &[1], &[0, 2], "~ 42 expected 42 found 43");
+        check(5, &[], &[1, 2], "~ 42 expected 42 found 43");
+        check(10, &[], &[1, 1, 1, 2], "~ 42 expected 42 found 43");
+    }
+
+    #[test]
+    fn without_a_majority_of_both_sides_there_is_no_outcome() {
+        check(3, &[1], &[2], "! expected 43 found 40");
+        check(4, &[], &[1, 1], "! expected 42 found 43");
+        check(5, &[], &[1, 2, 4], "! expected 42 found 43");
+        // A set of routines that is wrong each time can't be told from one that is right each time.
+        check(3, &[1, 1], &[], "! expected 43 found 42");
+        check(3, &[], &[1, 1], "! expected 42 found 43");
+        check(5, &[], &[1, 1, 1, 1], "! expected 42 found 43");
+    }
+
+    #[test]
+    fn runs_have_a_range() {
+        for runs in [0, 1, RUNS_MAX + 1, u8::MAX] {
+            assert_eq!(Repeated::new(runs), None);
+        }
+    }
+
+    #[test]
+    fn a_dropped_record_does_not_change_the_outcome() {
+        let (mut writer, _reader) = ring(2);
+        let counter = Counter::default();
+        let mut run = || recorded(&counter, &ADD, &LIMIT, SITE, &mut writer);
+        assert_eq!(run(), (RIGHT, Append::Recorded(1)));
+        assert_eq!(run(), (RIGHT, Append::Dropped));
+    }
+}

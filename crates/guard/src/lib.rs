@@ -1,5 +1,7 @@
 //! Runs a deterministic operator once, several times, or again elsewhere, and says whether the executions agree.
 
+#[cfg(all(test, not(loom)))]
+mod counter;
 mod disagreement;
 mod execute;
 mod operator;

@@ -38,6 +38,9 @@ pub trait Operator {
     ///
     /// Mark it `#[inline(always)]`, and what it calls too as far as it should exist once per side: a function that is
     /// not generic over the side and not inlined is one piece of machine code that both sides share.
+    ///
+    /// Write the signature as it stands here, with `Self::Input<'a>` and `Self::Outcome<'a>`: with the types they stand for,
+    /// the compiler takes `'a` for another kind of parameter and refuses it (E0195).
     fn execute<'a, S: Side>(&self, input: &Self::Input<'a>, env: &Self::Env) -> Self::Outcome<'a>;
 
     /// A number that stands for the outcome where the outcome itself can't be had: in another thread or process.

@@ -21,14 +21,14 @@ impl Random {
     }
 
     /// From 0 to `bound - 1`, for bounds far below 2^64.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }
 
 /// The seed of a random test: from `VERACACHE_SEED`, or a fresh one. A failing test shows what was printed.
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(crate) fn test_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
 

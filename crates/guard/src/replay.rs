@@ -191,3 +191,198 @@ impl Replayer {
         Step::Disagrees(disagreement)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::counter::{Add, Counter, Limit};
+    use crate::execute::{Repeated, direct, recorded};
+    use crate::random::{Random, test_seed};
+    use crate::replica::{Batch, BatchWriter, Replica};
+    use crate::ring::{Append, Writer, flip_for_test, ring};
+    use crate::side::Diverse;
+    use crate::tally::Counted;
+    use crate::watermark::{Holder, watermark};
+
+    const SITE: Site = Site { stratum: Stratum(1), first_core: Core(4), second_core: Core(0) };
+
+    fn parts(lines: usize) -> (Writer, Replayer, Holder, Tally) {
+        let (writer, reader) = ring(lines);
+        let (confirmer, holder) = watermark();
+        (writer, Replayer::new(reader, confirmer), holder, Tally::new(2))
+    }
+
+    fn execute(counter: &Counter, writer: &mut Writer, value: u64) -> u64 {
+        let add = Add { value, delta: 1, reason: b"tick" };
+        let (outcome, append) = recorded(counter, &add, &Limit(u64::MAX), SITE, writer);
+        assert_ne!(append, Append::Dropped);
+        outcome
+    }
+
+    fn confirm(counter: &Counter, record: &Record) -> Result<(), Mismatch> {
+        let again = replay::<_, Diverse>(counter, record)?;
+        assert_eq!(again.input.reason, b"tick");
+        assert_eq!(again.env, Limit(u64::MAX));
+        again.agrees()
+    }
+
+    fn seen(holder: &mut Holder) -> (Seq, Vec<Seq>) {
+        let mut refused = Vec::new();
+        let confirmed = holder.poll(|seqs| refused.extend(seqs));
+        (confirmed, refused)
+    }
+
+    /// Five ticks, faults on both sides; the disagreements found, as `seq bit`, and what the holder sees in the end.
+    fn check(primary: &[u64], diverse: &[u64], found: &[(Seq, Option<u64>)]) {
+        let (mut writer, mut replayer, mut holder, tally) = parts(64);
+        let (worker, validator) = (Counter::with_faults(primary, &[]), Counter::with_faults(&[], diverse));
+        for value in 0..5 {
+            execute(&worker, &mut writer, value);
+        }
+        assert_eq!(replayer.step(Core(7), &tally, |_| Ok(())), Step::Idle, "nothing is committed");
+        writer.commit();
+        let mut disagreements = Vec::new();
+        loop {
+            match replayer.step(Core(7), &tally, |record| confirm(&validator, record)) {
+                Step::Idle => break,
+                Step::Agrees { stratum, seq } => {
+                    assert_eq!((stratum, seq), (SITE.stratum, replayer.confirmed()));
+                }
+                Step::Disagrees(told) => {
+                    assert_eq!((told.stratum, told.kind), (SITE.stratum, Kind::Outcome));
+                    assert_eq!((told.first_core, told.second_core), (Core(4), Core(7)));
+                    assert_eq!((told.seq_first, told.seq_last), (replayer.record().seq(), told.seq_first));
+                    assert_eq!(replayer.confirmed(), told.seq_first - 1, "nothing wrong is let out");
+                    disagreements.push((told.seq_first, told.bit));
+                    assert_eq!(replayer.step(Core(7), &tally, |_| Ok(())), Step::Open);
+                    assert_eq!(replayer.refuse(), Ok(()));
+                }
+                Step::Open => panic!("every disagreement was settled"),
+            }
+        }
+        assert_eq!(disagreements, found);
+        assert_eq!(seen(&mut holder), (5, found.iter().map(|(seq, _)| *seq).collect()));
+        let count = found.len() as u64;
+        let counted = Counted { validated: 5 - count, disagreements: count, ..Counted::default() };
+        assert_eq!(tally.counted(SITE.stratum), counted);
+    }
+
+    #[test]
+    fn a_fault_of_either_core_is_found_and_no_fault_is_silent() {
+        check(&[], &[], &[]);
+        check(&[0, 0, 16], &[], &[(3, Some(4))]);
+        check(&[], &[0, 3], &[(2, None)]);
+        check(&[1, 0, 0, 0, 1 << 63], &[], &[(1, Some(0)), (5, Some(63))]);
+        check(&[1, 1, 1, 1, 1], &[], &[1, 2, 3, 4, 5].map(|seq| (seq, Some(0))));
+        // Both wrong, differently.
+        check(&[1], &[2], &[(1, None)]);
+    }
+
+    #[test]
+    fn with_the_detector_off_the_same_fault_goes_out() {
+        let (mut writer, mut replayer, mut holder, tally) = parts(64);
+        assert_eq!(execute(&Counter::with_faults(&[16], &[]), &mut writer, 0), 17);
+        writer.commit();
+        assert_eq!(
+            replayer.step(Core(7), &tally, |_| Ok(())),
+            Step::Agrees { stratum: SITE.stratum, seq: 1 }
+        );
+        assert_eq!(seen(&mut holder), (1, vec![]));
+    }
+
+    #[test]
+    fn a_released_disagreement_is_not_refused() {
+        let (mut writer, mut replayer, mut holder, tally) = parts(64);
+        execute(&Counter::default(), &mut writer, 0);
+        writer.commit();
+        let sick = Counter::with_faults(&[], &[1]);
+        assert!(matches!(
+            replayer.step(Core(7), &tally, |record| confirm(&sick, record)),
+            Step::Disagrees(_)
+        ));
+        assert!(confirm(&sick, replayer.record()).is_ok(), "the evidence can be voted on");
+        replayer.release();
+        assert_eq!(seen(&mut holder), (1, vec![]));
+    }
+
+    #[test]
+    fn a_damaged_record_blames_nobody_and_is_refused() {
+        let (mut writer, mut replayer, mut holder, tally) = parts(64);
+        for value in 0..3 {
+            execute(&Counter::default(), &mut writer, value);
+        }
+        flip_for_test(&writer, 2, 200);
+        writer.commit();
+        let healthy = Counter::default();
+        let mut step = || replayer.step(Core(7), &tally, |record| confirm(&healthy, record));
+        assert_eq!(step(), Step::Agrees { stratum: SITE.stratum, seq: 1 });
+        let Step::Disagrees(told) = step() else { panic!("the damage is found") };
+        assert_eq!((told.kind, told.seq_first, told.seq_last), (Kind::Record, 2, 2));
+        assert_eq!(replayer.refuse(), Ok(()));
+        assert!(matches!(
+            replayer.step(Core(7), &tally, |record| confirm(&healthy, record)),
+            Step::Agrees { seq: 3, .. }
+        ));
+        assert_eq!(seen(&mut holder), (3, vec![2]));
+        assert_eq!(tally.lost(), 1);
+    }
+
+    #[test]
+    fn a_record_that_makes_no_sense_is_a_disagreement() {
+        let mut record = Record { words: [1, 2, 3, 4, 5], ..Record::default() };
+        let counter = Counter::default();
+        let told = replay::<_, Diverse>(&counter, &record).err().expect("word 3 is not 0");
+        assert_eq!(told.kind, Kind::Record);
+        record.words = [1, 2, 3, 0, 0];
+        assert_eq!(replay::<_, Diverse>(&counter, &record).expect("it does now").digest(), Digest(3));
+    }
+
+    #[test]
+    fn what_is_abandoned_is_counted_and_never_confirmed() {
+        let (mut writer, mut replayer, mut holder, tally) = parts(64);
+        assert!(!replayer.abandon(&tally));
+        for value in 0..40 {
+            if value < 20 {
+                execute(&Counter::default(), &mut writer, value);
+            }
+        }
+        writer.commit();
+        assert_eq!(replayer.load(), (40, 64));
+        let abandoned = (0..20).take_while(|_| replayer.abandon(&tally)).count();
+        assert_eq!(abandoned, 16, "the holder has room for so many refusals");
+        assert_eq!(seen(&mut holder), (16, (1..=16).collect()));
+        assert_eq!(replayer.refuse(), Ok(()));
+        assert_eq!(seen(&mut holder), (17, vec![17]));
+        assert_eq!(tally.counted(SITE.stratum).abandoned, 17);
+    }
+
+    #[test]
+    fn all_ways_to_execute_agree_on_random_programs() {
+        let mut random = Random::new(test_seed());
+        let (mut writer, mut replayer, _holder, tally) = parts(16);
+        let counter = Counter::default();
+        let (mut replica, mut batch) = (Replica::new(1), BatchWriter::new(0));
+        for seq in 1..=2000 {
+            let shift = random.below(64) as u32;
+            let (value, delta, limit) = (random.next() >> shift, random.next() >> shift, random.next());
+            let add = Add { value, delta, reason: b"tick" };
+            let expected = direct(&counter, &add, &Limit(limit));
+            for runs in [2, 3, 5, 10] {
+                let repeated =
+                    Repeated::new(runs).expect("in range").run(&counter, &add, &Limit(limit), SITE);
+                assert_eq!(repeated, crate::execute::Repeat::Agreed(expected));
+            }
+            let recorded = recorded(&counter, &add, &Limit(limit), SITE, &mut writer);
+            assert_eq!(recorded, (expected, Append::Recorded(seq)));
+            writer.commit();
+            let again = |record: &Record| replay::<_, Diverse>(&counter, record)?.agrees();
+            let step = replayer.step(Core(7), &tally, again);
+            assert_eq!(step, Step::Agrees { stratum: SITE.stratum, seq });
+            batch.clear();
+            assert!(batch.push(replayer.record()));
+            let (batch, _) = Batch::decode(batch.bytes()).expect("a batch").expect("all of it");
+            let ack = replica.apply(&batch, Core(9), &tally, again).expect("no gap");
+            assert_eq!((ack.confirmed, ack.disagreement), (seq, None));
+        }
+    }
+}

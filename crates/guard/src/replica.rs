@@ -191,8 +191,12 @@ impl<'b> Batch<'b> {
         if body_bytes > BATCH_BYTES_MAX - BATCH_HEAD_BYTES {
             return Err(BadBytes::Length);
         }
+        let (first, last) = (u64_at(head, 8), u64_at(head, 16));
+        if first > last || last == Seq::MAX {
+            return Err(BadBytes::Check);
+        }
         let Some(body) = rest.get(..body_bytes) else { return Ok(None) };
-        let batch = Batch { first: u64_at(head, 8), last: u64_at(head, 16), count: u32_at(head, 24), body };
+        let batch = Batch { first, last, count: u32_at(head, 24), body };
         Ok(Some((batch, BATCH_HEAD_BYTES + body_bytes)))
     }
 
@@ -267,7 +271,11 @@ impl Replica {
                 }
             }
         }
-        Ok(Ack { confirmed: self.next - 1, disagreements: self.disagreements, disagreement: None })
+        Ok(Ack {
+            confirmed: self.next.saturating_sub(1),
+            disagreements: self.disagreements,
+            disagreement: None,
+        })
     }
 
     /// Goes on with this record: the state is that before it.
@@ -292,7 +300,11 @@ impl Replica {
         let first = self.next;
         if last < first {
             // All of it had come before.
-            return Ack { confirmed: first - 1, disagreements: self.disagreements, disagreement: None };
+            return Ack {
+                confirmed: first.saturating_sub(1),
+                disagreements: self.disagreements,
+                disagreement: None,
+            };
         }
         self.next = last + 1;
         tally.count_lost(last - first + 1);
@@ -304,7 +316,7 @@ impl Replica {
     fn disagree(&mut self, disagreement: Disagreement) -> Ack {
         self.disagreements += 1;
         Ack {
-            confirmed: disagreement.seq_first - 1,
+            confirmed: disagreement.seq_first.saturating_sub(1),
             disagreements: self.disagreements,
             disagreement: Some(disagreement),
         }

@@ -290,8 +290,235 @@ fn lines_of(payload_bytes: usize) -> u64 {
 }
 
 /// Damages one bit of the ring, as a fault would.
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(crate) fn flip_for_test(writer: &Writer, position: u64, bit: usize) {
     let cell = &writer.shared.at(position).0[bit / 64];
     cell.store(cell.load(Ordering::Relaxed) ^ (1 << (bit % 64)), Ordering::Relaxed);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::VecDeque;
+    use std::thread;
+
+    use super::*;
+    use crate::operator::{Core, Description, Digest, Stratum};
+    use crate::random::{Random, test_seed};
+
+    /// A record whose every part follows from `number`.
+    fn append(writer: &mut Writer, number: u64, bytes: &mut Vec<u8>) -> Append {
+        bytes.clear();
+        bytes.extend((0..number % 200).map(|at| (number + at) as u8));
+        let words = [number, !number, number << 32, 0, u64::MAX];
+        let draft = Draft {
+            stratum: Stratum(number as u8),
+            core: Core(number as u16),
+            digest: Digest(number.wrapping_mul(7)),
+            description: Description { words, payload: bytes },
+        };
+        writer.append(&draft)
+    }
+
+    fn assert_is(record: &Record, number: u64) {
+        assert_eq!(record.words(), &[number, !number, number << 32, 0, u64::MAX]);
+        assert_eq!(record.stratum(), Stratum(number as u8));
+        assert_eq!(record.core(), Core(number as u16));
+        assert_eq!(record.digest(), Digest(number.wrapping_mul(7)));
+        assert_eq!(record.payload().len() as u64, number % 200);
+        assert!(record.payload().iter().zip(0..).all(|(byte, at)| *byte == (number + at) as u8));
+    }
+
+    #[test]
+    fn random_programs_agree_with_a_queue() {
+        let mut random = Random::new(test_seed());
+        let mut bytes = Vec::new();
+        for _ in 0..200 {
+            let lines = 1 + random.below(40);
+            let (mut writer, mut reader) = ring(lines as usize);
+            let capacity = reader.capacity_lines();
+            let (mut queue, mut committed, mut used) = (VecDeque::new(), 0, 0);
+            let (mut dropped, mut record) = (0, Record::default());
+            for _ in 0..300 {
+                match random.below(8) {
+                    0..=3 => {
+                        let number = random.next();
+                        let needed = lines_of((number % 200) as usize);
+                        match append(&mut writer, number, &mut bytes) {
+                            Append::Recorded(seq) => {
+                                assert_eq!(seq, writer.seq());
+                                used += needed;
+                                queue.push_back((seq, number, needed, dropped));
+                                dropped = 0;
+                            }
+                            Append::Dropped => {
+                                assert!(
+                                    used + needed > capacity,
+                                    "{used} of {capacity} used, {needed} needed"
+                                );
+                                dropped += 1;
+                            }
+                        }
+                    }
+                    4 => {
+                        writer.commit();
+                        committed = queue.len();
+                    }
+                    _ if committed == 0 => assert_eq!(reader.next(&mut record), Next::Empty),
+                    _ => {
+                        let (seq, number, lines, dropped) = queue.pop_front().expect("committed > 0");
+                        assert_eq!(reader.next(&mut record), Next::Record);
+                        assert_eq!((record.seq(), u64::from(record.dropped_before())), (seq, dropped));
+                        assert_is(&record, number);
+                        committed -= 1;
+                        used -= lines;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_ring_drops_counts_and_goes_on() {
+        let (mut writer, mut reader) = ring(4);
+        let mut record = Record::default();
+        for lap in 0..3 {
+            for _ in 0..4 {
+                assert!(matches!(writer.append(&Draft::default()), Append::Recorded(_)));
+            }
+            for _ in 0..300 {
+                assert_eq!(writer.append(&Draft::default()), Append::Dropped);
+            }
+            writer.commit();
+            assert_eq!((reader.waiting_lines(), writer.dropped()), (4, 300 * (lap + 1)));
+            for index in 0..4 {
+                assert_eq!(reader.next(&mut record), Next::Record);
+                let expected = if lap > 0 && index == 0 { 255 } else { 0 };
+                assert_eq!(record.dropped_before(), expected, "lap {lap}, record {index}");
+            }
+            assert_eq!(reader.next(&mut record), Next::Empty);
+        }
+    }
+
+    #[test]
+    fn a_payload_has_a_limit() {
+        let (mut writer, mut reader) = ring(2048);
+        let bytes = vec![9; PAYLOAD_BYTES_MAX + 1];
+        let draft = |length| Draft {
+            description: Description { words: [0; 5], payload: &bytes[..length] },
+            ..Draft::default()
+        };
+        assert_eq!(writer.append(&draft(PAYLOAD_BYTES_MAX + 1)), Append::Dropped);
+        assert_eq!(writer.append(&draft(PAYLOAD_BYTES_MAX)), Append::Recorded(1));
+        drop(writer);
+        let mut record = Record::with_room();
+        assert_eq!(reader.next(&mut record), Next::Record, "what was appended is not lost with the writer");
+        assert_eq!(record.payload(), &bytes[..PAYLOAD_BYTES_MAX]);
+    }
+
+    /// Five records, the third and its payload flipped in one bit (or none), read to the end.
+    fn read_with_flip(flip: Option<usize>) -> Vec<(Next, Seq)> {
+        let (mut writer, mut reader) = ring(16);
+        let mut bytes = Vec::new();
+        for number in [3, 1, 70, 64, 0] {
+            assert_ne!(append(&mut writer, number, &mut bytes), Append::Dropped);
+        }
+        if let Some(bit) = flip {
+            flip_for_test(&writer, 4 + bit as u64 / 512, bit % 512);
+        }
+        writer.commit();
+        let (mut record, mut found) = (Record::default(), Vec::new());
+        loop {
+            match reader.next(&mut record) {
+                Next::Empty => return found,
+                next @ Next::Record => found.push((next, record.seq())),
+                next @ Next::Corrupt { .. } => found.push((next, 0)),
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_record_is_noticed_and_costs_that_record() {
+        let whole = |seq| (Next::Record, seq);
+        assert_eq!(read_with_flip(None), [1, 2, 3, 4, 5].map(whole));
+        let lost = (Next::Corrupt { first: 3, last: 3 }, 0);
+        // The third record has a head and two lines of payload.
+        for bit in 0..3 * 512 {
+            assert_eq!(
+                read_with_flip(Some(bit)),
+                [whole(1), whole(2), lost, whole(4), whole(5)],
+                "bit {bit}"
+            );
+        }
+    }
+
+    #[test]
+    fn damage_at_the_end_is_told_at_once_and_the_next_record_is_found() {
+        let (mut writer, mut reader) = ring(8);
+        let mut record = Record::default();
+        for _ in 0..2 {
+            assert_ne!(writer.append(&Draft::default()), Append::Dropped);
+        }
+        flip_for_test(&writer, 0, 77);
+        flip_for_test(&writer, 1, 5);
+        writer.commit();
+        assert_eq!(reader.next(&mut record), Next::Corrupt { first: 1, last: 2 });
+        assert_eq!(reader.next(&mut record), Next::Empty);
+        assert_eq!(writer.append(&Draft::default()), Append::Recorded(3));
+        writer.commit();
+        assert_eq!((reader.next(&mut record), record.seq()), (Next::Record, 3));
+    }
+
+    #[test]
+    fn a_lap_old_record_is_not_taken_for_a_new_one() {
+        let (mut writer, mut reader) = ring(2);
+        let mut record = Record::default();
+        assert_ne!(writer.append(&Draft::default()), Append::Dropped);
+        assert_ne!(writer.append(&Draft::default()), Append::Dropped);
+        writer.commit();
+        let old = writer.shared.load(0);
+        assert_eq!(reader.next(&mut record), Next::Record);
+        assert_eq!(writer.append(&Draft::default()), Append::Recorded(3));
+        // The stores of the third record are lost: its line still holds the first.
+        writer.shared.store(2, &old);
+        writer.commit();
+        assert_eq!(reader.next(&mut record), Next::Record);
+        assert_eq!(reader.next(&mut record), Next::Corrupt { first: 3, last: 3 });
+    }
+
+    #[test]
+    fn two_threads_lose_nothing_but_what_is_dropped() {
+        const ATTEMPTS: u64 = 100_000;
+        let (mut writer, mut reader) = ring(64);
+        let thread = thread::spawn(move || {
+            let (mut bytes, mut taken) = (Vec::new(), 0);
+            for number in 0..ATTEMPTS {
+                taken += u64::from(append(&mut writer, number, &mut bytes) != Append::Dropped);
+                if number % 7 == 0 {
+                    writer.commit();
+                }
+                if number % 512 == 0 {
+                    thread::yield_now();
+                }
+            }
+            assert_eq!(taken + writer.dropped(), ATTEMPTS);
+            taken
+        });
+        let (mut record, mut read, mut last) = (Record::with_room(), 0, None);
+        loop {
+            let is_over = thread.is_finished();
+            match reader.next(&mut record) {
+                Next::Record => {
+                    read += 1;
+                    assert_eq!(record.seq(), read);
+                    assert_is(&record, record.words()[0]);
+                    assert!(last < Some(record.words()[0]));
+                    last = Some(record.words()[0]);
+                }
+                Next::Empty if is_over => break,
+                Next::Empty => thread::yield_now(),
+                corrupt @ Next::Corrupt { .. } => panic!("{corrupt:?}"),
+            }
+        }
+        assert_eq!(thread.join().expect("the writer's asserts hold"), read);
+    }
 }

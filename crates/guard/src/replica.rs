@@ -486,3 +486,206 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("the slice has eight bytes"))
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::counter::{Add, Counter, Limit};
+    use crate::execute::recorded;
+    use crate::random::{Random, test_seed};
+    use crate::replay::replay;
+    use crate::ring::{Append, Next, Reader, ring};
+    use crate::side::Diverse;
+    use crate::watermark::{Holder, watermark};
+
+    /// The records of ticks, flipped as the masks say.
+    fn records(masks: &[u64]) -> Vec<Record> {
+        let (mut writer, mut reader) = ring(256);
+        let counter = Counter::with_faults(masks, &[]);
+        for value in 0..masks.len() as u64 {
+            let add = Add { value, delta: 1, reason: &[7; 70][..value as usize * 5] };
+            let site = Site { stratum: Stratum(1), first_core: Core(4), ..Site::default() };
+            let (_, append) = recorded(&counter, &add, &Limit(u64::MAX), site, &mut writer);
+            assert_ne!(append, Append::Dropped);
+        }
+        writer.commit();
+        std::iter::from_fn(|| next_of(&mut reader)).collect()
+    }
+
+    fn next_of(reader: &mut Reader) -> Option<Record> {
+        let mut record = Record::default();
+        (reader.next(&mut record) == Next::Record).then_some(record)
+    }
+
+    fn bytes_of_batch(records: &[Record]) -> Vec<u8> {
+        let mut batch = BatchWriter::new(0);
+        assert!(records.iter().all(|record| batch.push(record)));
+        batch.bytes().to_vec()
+    }
+
+    fn confirm(record: &Record) -> Result<(), Mismatch> {
+        replay::<_, Diverse>(&Counter::default(), record)?.agrees()
+    }
+
+    fn remote() -> (Remote, Holder) {
+        let (confirmer, holder) = watermark();
+        (Remote::new(confirmer), holder)
+    }
+
+    /// Sends ticks with faults through everything; the disagreements that arrive and what the holder sees.
+    fn check(masks: &[u64], expected: &[Seq]) {
+        let bytes = bytes_of_batch(&records(masks));
+        let (batch, length) = Batch::decode(&bytes).expect("a batch").expect("all of it");
+        assert_eq!((length, batch.records() as usize), (bytes.len(), masks.len()));
+        let (mut replica, tally) = (Replica::new(1), Tally::new(2));
+        let (mut remote, mut holder) = remote();
+        let (mut told, mut refused) = (Vec::new(), Vec::new());
+        loop {
+            let ack = replica.apply(&batch, Core(9), &tally, confirm).expect("no gap");
+            let ack = Ack::decode(&ack.encode()).expect("what was encoded");
+            let Some(found) = remote.acknowledge(&ack).expect("in order") else { break };
+            assert_eq!((found.stratum, found.kind), (Stratum(1), Kind::Outcome));
+            assert_eq!((found.first_core, found.second_core), (Core(4), Core(9)));
+            assert_eq!(found.bit, Some(5));
+            assert_eq!(remote.confirmed(), found.seq_first - 1);
+            assert_eq!(remote.acknowledge(&ack), Err(BadAck::Open));
+            told.push(found.seq_first);
+            assert_eq!(remote.refuse(), Ok(()));
+        }
+        assert_eq!(told, expected);
+        assert_eq!(holder.poll(|seqs| refused.extend(seqs)), masks.len() as u64);
+        assert_eq!(refused, expected);
+        assert_eq!(tally.counted(Stratum(1)).disagreements, expected.len() as u64);
+    }
+
+    #[test]
+    fn a_fault_is_told_and_no_fault_is_silent() {
+        check(&[0, 0, 0], &[]);
+        check(&[0, 32, 0], &[2]);
+        check(&[32, 0, 32, 32], &[1, 3, 4]);
+    }
+
+    #[test]
+    fn what_came_before_is_passed_over_and_what_is_missing_is_said() {
+        let records = records(&[0; 6]);
+        let (mut replica, tally) = (Replica::new(1), Tally::new(2));
+        let mut apply = |from: usize, to: usize| {
+            let bytes = bytes_of_batch(&records[from - 1..to]);
+            let (batch, _) = Batch::decode(&bytes).expect("a batch").expect("all of it");
+            let mut applied = Vec::new();
+            let result = replica.apply(&batch, Core(9), &tally, |record| {
+                applied.push(record.seq());
+                confirm(record)
+            });
+            if let Err(gap) = result {
+                replica.skip_to(gap.found);
+            }
+            (result.map(|ack| ack.confirmed), applied)
+        };
+        assert_eq!(apply(1, 2), (Ok(2), vec![1, 2]));
+        assert_eq!(apply(1, 3), (Ok(3), vec![3]));
+        assert_eq!(apply(1, 3), (Ok(3), vec![]));
+        assert_eq!(apply(5, 6), (Err(Gap { expected: 4, found: 5 }), vec![]));
+        assert_eq!(apply(5, 6), (Ok(6), vec![5, 6]), "the state was brought to that before it");
+    }
+
+    #[test]
+    fn batches_have_a_limit_and_take_every_record() {
+        let mut batch = BatchWriter::new(usize::MAX);
+        let big = Record { seq: 1, payload: vec![1; PAYLOAD_BYTES_MAX], ..Record::default() };
+        let fitted = (0..100).take_while(|_| batch.push(&big)).count();
+        assert_eq!(fitted, BATCH_BYTES_MAX / (LINE_BYTES + PAYLOAD_BYTES_MAX));
+        assert!(batch.bytes().len() <= BATCH_BYTES_MAX);
+        let mut batch = BatchWriter::new(0);
+        for _ in 0..3 {
+            assert!(batch.push(&big));
+            assert!(!batch.push(&Record::default()));
+            assert_eq!(batch.records(), 1);
+            batch.clear();
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let bytes = bytes_of_batch(&records(&[0; 3]));
+        let whole = (Ok(3), 0);
+        let apply = |bytes: &[u8]| {
+            let batch = match Batch::decode(bytes) {
+                Ok(Some((batch, _))) => batch,
+                Ok(None) => return (Ok(0), 0),
+                Err(bad) => return (Err(bad), 0),
+            };
+            let (mut replica, tally) = (Replica::new(1), Tally::new(2));
+            let ack = replica.apply(&batch, Core(9), &tally, confirm).expect("damage is no gap");
+            (Ok(ack.confirmed), ack.disagreement.map_or(0, |told| told.seq_last + 1 - told.seq_first))
+        };
+        assert_eq!(apply(&bytes), whole);
+        for length in 0..bytes.len() {
+            assert_eq!(apply(&bytes[..length]), (Ok(0), 0), "more is needed than {length} bytes");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            match apply(&bytes) {
+                (Err(_), _) => assert!(bit < BATCH_HEAD_BYTES * 8),
+                // The rest of the batch can't be trusted, whatever comes first.
+                (Ok(confirmed), lost) => assert_eq!((confirmed + lost, lost > 0), (3, true), "bit {bit}"),
+            }
+        }
+    }
+
+    #[test]
+    fn random_bytes_do_no_harm() {
+        let mut random = Random::new(test_seed());
+        let bytes = bytes_of_batch(&records(&[0; 4]));
+        let tally = Tally::new(2);
+        for _ in 0..5_000 {
+            let mut bytes = bytes.clone();
+            for _ in 0..1 + random.below(20) {
+                let at = random.below(bytes.len() as u64) as usize;
+                bytes[at] = random.next() as u8;
+            }
+            // A sender that computes its checks right over nonsense is the worst case.
+            let check = check_of(&bytes[..28]);
+            bytes[28..32].copy_from_slice(&check.to_le_bytes());
+            bytes.truncate(random.below(2 * bytes.len() as u64) as usize);
+            if let Ok(Some((batch, length))) = Batch::decode(&bytes) {
+                assert!(length <= bytes.len());
+                let mut replica = Replica::new(random.below(6));
+                let _ = replica.apply(&batch, Core(9), &tally, confirm);
+            }
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_is_what_was_sent_or_refused() {
+        let mismatch = Mismatch::new(Kind::Checksum, Digest(1), Digest(u64::MAX));
+        let site = Site { stratum: Stratum(255), first_core: Core(65_535), second_core: Core(1) };
+        for kind in [Kind::Outcome, Kind::Checksum, Kind::Reply, Kind::Record] {
+            let disagreement = Disagreement::new(site, Mismatch { kind, ..mismatch }, 6..=9);
+            for disagreement in [None, Some(disagreement)] {
+                let ack = Ack { confirmed: 5, disagreements: 77, disagreement };
+                let bytes = ack.encode();
+                assert_eq!(Ack::decode(&bytes), Ok(ack));
+                for bit in 0..ACK_BYTES * 8 {
+                    let mut bytes = bytes;
+                    bytes[bit / 8] ^= 1 << (bit % 8);
+                    assert!(Ack::decode(&bytes).is_err(), "bit {bit}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_lost_acknowledgement_of_a_disagreement_is_noticed() {
+        let bytes = bytes_of_batch(&records(&[0, 32, 0]));
+        let (batch, _) = Batch::decode(&bytes).expect("a batch").expect("all of it");
+        let (mut replica, tally) = (Replica::new(1), Tally::new(2));
+        let lost = replica.apply(&batch, Core(9), &tally, confirm).expect("no gap");
+        assert!(lost.disagreement.is_some());
+        let next = replica.apply(&batch, Core(9), &tally, confirm).expect("no gap");
+        let (mut remote, mut holder) = remote();
+        assert_eq!(remote.acknowledge(&next), Err(BadAck::Missed));
+        assert_eq!(holder.poll(|_| {}), 0, "nothing is let out");
+    }
+}

@@ -522,3 +522,71 @@ mod tests {
         assert_eq!(thread.join().expect("the writer's asserts hold"), read);
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::thread;
+
+    use super::*;
+    use crate::operator::{Description, Digest};
+
+    /// Appends a record with a payload whose every part follows from its number.
+    fn append(writer: &mut Writer, number: u64) -> Append {
+        let description = Description { words: [number; 5], payload: &[number as u8; 3] };
+        writer.append(&Draft { digest: Digest(number), description, ..Draft::default() })
+    }
+
+    #[test]
+    fn what_is_committed_is_read_whole() {
+        loom::model(|| {
+            let (mut writer, mut reader) = ring(4);
+            let thread = thread::spawn(move || {
+                assert_eq!(append(&mut writer, 11), Append::Recorded(1));
+                writer.commit();
+                assert_eq!(append(&mut writer, 12), Append::Recorded(2));
+                writer.commit();
+            });
+            let (mut record, mut read) = (Record::default(), 0);
+            let mut look = |read: &mut u64| match reader.next(&mut record) {
+                Next::Empty => false,
+                Next::Record => {
+                    *read += 1;
+                    assert_eq!((record.seq(), record.digest()), (*read, Digest(10 + *read)));
+                    assert_eq!(record.words(), &[10 + *read; 5]);
+                    assert_eq!(record.payload(), &[10 + *read as u8; 3]);
+                    true
+                }
+                Next::Corrupt { first, last } => panic!("{first} to {last} are lost"),
+            };
+            look(&mut read);
+            thread.join().expect("the writer's asserts hold");
+            while look(&mut read) {}
+            assert_eq!(read, 2);
+        });
+    }
+
+    #[test]
+    fn lines_are_used_again_only_when_they_were_read() {
+        loom::model(|| {
+            let (mut writer, mut reader) = ring(2);
+            assert_eq!(append(&mut writer, 11), Append::Recorded(1));
+            writer.commit();
+            let thread = thread::spawn(move || {
+                let append = append(&mut writer, 12);
+                writer.commit();
+                append
+            });
+            let mut record = Record::default();
+            assert_eq!(reader.next(&mut record), Next::Record);
+            assert_eq!(record.words(), &[11; 5]);
+            let append = thread.join().expect("the writer's asserts hold");
+            match append {
+                Append::Dropped => assert_eq!(reader.next(&mut record), Next::Empty),
+                Append::Recorded(_) => {
+                    assert_eq!(reader.next(&mut record), Next::Record);
+                    assert_eq!(record.words(), &[12; 5]);
+                }
+            }
+        });
+    }
+}

@@ -280,3 +280,157 @@ impl State {
 fn smoothed(before: f64, now: f64) -> f64 {
     if before == 0.0 { now } else { before + SMOOTHING * (now - before) }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::random::test_seed;
+
+    fn sampler(budget: Budget, risks: &[f64], floor_windows: u64, seed: u64) -> (Sampler, Tally) {
+        let tally = Tally::new(risks.len());
+        (Sampler::new(&Sampling { budget, risks, floor_windows, seed }, tally.clone()), tally)
+    }
+
+    /// How many of `executions` are chosen in a window.
+    fn chosen(sampler: &mut Sampler, stratum: u8, executions: u64) -> u64 {
+        (0..executions).filter(|_| sampler.decide(Stratum(stratum))).count() as u64
+    }
+
+    #[test]
+    fn everything_and_nothing_are_exact() {
+        for (budget, expected) in [
+            (Budget::Everything, 1000),
+            (Budget::Share(1.0), 1000),
+            (Budget::Nothing, 0),
+            // Only what the floor asks for.
+            (Budget::Share(0.0), 1),
+        ] {
+            let (mut sampler, _) = sampler(budget, &[1.0], 10, 1);
+            assert_eq!(chosen(&mut sampler, 0, 1000), expected, "{budget:?}");
+            let coverage = sampler.coverage(Stratum(0));
+            assert_eq!((coverage.executed, coverage.chosen), (1000, expected));
+            assert_eq!(coverage.skipped, 1000 - expected);
+        }
+    }
+
+    #[test]
+    fn a_share_is_kept_in_every_stratum() {
+        let seed = test_seed();
+        let (mut sampler, _) = sampler(Budget::Share(0.25), &[1.0, 5.0], 10, seed);
+        for stratum in 0..2 {
+            // 40,000 draws have a standard deviation of 87; six of them are one false alarm in 500 million.
+            let found = chosen(&mut sampler, stratum, 40_000);
+            assert!(found.abs_diff(10_000) < 520, "{found} in stratum {stratum}");
+            assert!((sampler.coverage(Stratum(stratum)).share - 0.25).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_decisions_again() {
+        let decide = |seed| {
+            let (mut sampler, _) = sampler(Budget::Share(0.5), &[1.0], 10, seed);
+            (0..64).map(|_| sampler.decide(Stratum(0))).collect::<Vec<_>>()
+        };
+        assert_eq!(decide(7), decide(7));
+        assert_ne!(decide(7), decide(8));
+    }
+
+    #[test]
+    fn no_stratum_starves() {
+        let (mut sampler, _) = sampler(Budget::Share(0.0), &[1.0, 1.0], 3, 1);
+        let mut found = Vec::new();
+        for window in 0..10 {
+            sampler.begin_window(window);
+            found.push(chosen(&mut sampler, 0, 50));
+        }
+        assert_eq!(found, [1, 0, 0, 1, 0, 0, 1, 0, 0, 1]);
+        assert_eq!(chosen(&mut sampler, 1, 50), 1, "its first was owed from the start");
+        sampler.begin_window(100);
+        assert_eq!(chosen(&mut sampler, 0, 50), 1);
+    }
+
+    #[test]
+    fn a_floor_that_was_dropped_is_still_owed() {
+        let (mut sampler, _) = sampler(Budget::Share(0.0), &[1.0], 3, 1);
+        assert_eq!(chosen(&mut sampler, 0, 50), 1);
+        sampler.count_dropped(Stratum(0));
+        assert_eq!(sampler.coverage(Stratum(0)).chosen, 0);
+        assert_eq!(chosen(&mut sampler, 0, 50), 1);
+        assert_eq!(sampler.coverage(Stratum(0)).skipped, 99);
+    }
+
+    /// Runs windows in which each stratum has some executions, each second execution of which has a cost; returns the mean cost
+    /// per window of the last half and the last shares.
+    fn spend(budget: u64, risks: &[f64], load: &[(u64, u64)], seed: u64) -> (f64, Vec<f64>) {
+        const WINDOWS: u64 = 200;
+        let (mut sampler, tally) = sampler(Budget::Cost(budget), risks, 10, seed);
+        let mut spent = 0;
+        for window in 0..WINDOWS {
+            sampler.begin_window(window);
+            for (index, (executions, cost)) in load.iter().enumerate() {
+                let stratum = Stratum(index as u8);
+                for _ in 0..chosen(&mut sampler, index as u8, *executions) {
+                    tally.count_validated(stratum);
+                    tally.count_cost(stratum, *cost);
+                    spent += if window >= WINDOWS / 2 { *cost } else { 0 };
+                }
+            }
+        }
+        let shares = (0..load.len()).map(|index| sampler.coverage(Stratum(index as u8)).share).collect();
+        (spent as f64 / (WINDOWS / 2) as f64, shares)
+    }
+
+    #[test]
+    fn a_budget_is_used_and_kept() {
+        let seed = test_seed();
+        let (spent, shares) = spend(10_000, &[1.0, 1.0], &[(1000, 20), (1000, 80)], seed);
+        assert!((9_000.0..=10_200.0).contains(&spent), "{spent} of 10000");
+        assert!(shares.iter().all(|share| (0.08..0.12).contains(share)), "{shares:?}");
+        // More than enough for all.
+        let (spent, shares) = spend(1_000_000, &[1.0, 1.0], &[(1000, 20), (1000, 80)], seed);
+        assert_eq!((spent, shares), (100_000.0, vec![1.0, 1.0]));
+        // Risk counts; what a stratum at its limit leaves over goes to the other.
+        let (spent, shares) = spend(10_000, &[4.0, 1.0], &[(1000, 10), (1000, 10)], seed);
+        assert!((9_000.0..=10_200.0).contains(&spent), "{spent} of 10000");
+        assert!((0.75..0.85).contains(&shares[0]) && (0.15..0.25).contains(&shares[1]), "{shares:?}");
+        let (_, shares) = spend(10_000, &[1.0, 1.0], &[(100, 10), (1_000, 20)], seed);
+        assert!((0.4..0.6).contains(&shares[0]) && (0.4..0.6).contains(&shares[1]), "{shares:?}");
+        let (_, shares) = spend(10_000, &[100.0, 1.0], &[(100, 10), (1_000, 20)], seed);
+        assert!(shares[0] == 1.0 && (0.4..0.6).contains(&shares[1]), "{shares:?}");
+    }
+
+    #[test]
+    fn more_load_than_before_does_not_break_the_budget() {
+        let (mut sampler, tally) = sampler(Budget::Cost(1000), &[1.0], 10, 1);
+        for window in 0..20 {
+            sampler.begin_window(window);
+            for _ in 0..chosen(&mut sampler, 0, 10) {
+                tally.count_validated(Stratum(0));
+                tally.count_cost(Stratum(0), 10);
+            }
+        }
+        sampler.begin_window(20);
+        assert_eq!(chosen(&mut sampler, 0, 100_000), 100);
+    }
+
+    #[test]
+    fn it_can_insist_for_some_time() {
+        let (mut sampler, _) = sampler(Budget::Share(0.0), &[1.0], 100, 1);
+        assert_eq!(chosen(&mut sampler, 0, 50), 1);
+        sampler.insist_until(3);
+        assert_eq!(chosen(&mut sampler, 0, 50), 50);
+        sampler.begin_window(2);
+        assert_eq!(chosen(&mut sampler, 0, 50), 50);
+        sampler.begin_window(3);
+        assert_eq!(chosen(&mut sampler, 0, 50), 0);
+    }
+
+    #[test]
+    fn an_unknown_stratum_is_always_confirmed() {
+        let (mut sampler, tally) = sampler(Budget::Nothing, &[1.0], 1, 1);
+        assert!(sampler.decide(Stratum(1)));
+        sampler.count_dropped(Stratum(1));
+        tally.count_validated(Stratum(1));
+        assert_eq!(sampler.coverage(Stratum(1)), Coverage::default());
+    }
+}

@@ -126,3 +126,68 @@ impl Scores {
         self.cores.iter().find(|score| score.core == core)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const INTERMITTENT: Verdict = Verdict::CoreA(Fault::Intermittent);
+    const PERSISTENT: Verdict = Verdict::CoreA(Fault::Persistent);
+    const WINDOW: u64 = 100;
+
+    /// Verdicts against core 1 (as A) or core 2 (as B) of cores 1 to 3, at times, and the last advice.
+    fn check(counted: &[(Verdict, u64)], expected: Advice) -> Scores {
+        let mut scores = Scores::new(&[Core(1), Core(2), Core(3)], WINDOW);
+        let mut advice = Advice::Keep;
+        for (verdict, time) in counted {
+            assert_eq!(advice, Advice::Keep, "only the last verdict changes anything");
+            advice = scores.count(*verdict, Core(1), Core(2), *time);
+        }
+        assert_eq!(advice, expected, "{counted:?}");
+        scores
+    }
+
+    #[test]
+    fn one_persistent_fault_or_two_intermittent_ones_are_too_many() {
+        check(&[(PERSISTENT, 0)], Advice::Quarantine(Core(1)));
+        check(&[(Verdict::CoreB(Fault::Persistent), 0)], Advice::Quarantine(Core(2)));
+        check(&[(INTERMITTENT, 0)], Advice::Keep);
+        check(&[(INTERMITTENT, 0), (INTERMITTENT, WINDOW)], Advice::Quarantine(Core(1)));
+        check(&[(INTERMITTENT, 0), (INTERMITTENT, WINDOW + 1)], Advice::Keep);
+        check(
+            &[(INTERMITTENT, 0), (INTERMITTENT, WINDOW + 1), (INTERMITTENT, WINDOW + 2)],
+            Advice::Quarantine(Core(1)),
+        );
+        check(&[(INTERMITTENT, 0), (Verdict::CoreB(Fault::Intermittent), 1)], Advice::Keep);
+        let scores = check(&[(INTERMITTENT, 0), (PERSISTENT, 0)], Advice::Quarantine(Core(1)));
+        assert_eq!(scores.faults(Core(1)), (1, 1));
+        assert!(scores.in_service().eq([Core(2), Core(3)]));
+    }
+
+    #[test]
+    fn verdicts_that_blame_no_known_core_count_for_nothing() {
+        for verdict in [Verdict::MemoryAtRest, Verdict::RecordDamaged, Verdict::Undecided] {
+            let scores = check(&[(verdict, 0), (verdict, 0), (verdict, 0)], Advice::Keep);
+            assert_eq!(scores.faults(Core(1)), (0, 0));
+            assert_eq!(scores.in_service().count(), 3);
+        }
+        let mut scores = Scores::new(&[Core(1), Core(2)], WINDOW);
+        assert_eq!(scores.count(PERSISTENT, Core(9), Core(1), 0), Advice::Keep);
+        assert!(!scores.quarantine(Core(9)));
+    }
+
+    #[test]
+    fn the_last_core_is_never_given_up() {
+        let mut scores = Scores::new(&[Core(1), Core(2), Core(1)], WINDOW);
+        assert_eq!(scores.count(PERSISTENT, Core(1), Core(2), 0), Advice::Quarantine(Core(1)));
+        assert_eq!(scores.count(PERSISTENT, Core(1), Core(2), 0), Advice::Keep, "said once");
+        assert_eq!(scores.count(PERSISTENT, Core(2), Core(1), 0), Advice::Degrade(Core(2)));
+        assert!(!scores.quarantine(Core(2)));
+        assert!(scores.quarantine(Core(1)), "it is out already");
+        assert!(scores.in_service().eq([Core(2)]));
+        scores.reinstate(Core(1));
+        assert_eq!(scores.count(INTERMITTENT, Core(1), Core(2), 5), Advice::Keep);
+        assert!(scores.quarantine(Core(2)));
+        assert_eq!(scores.count(INTERMITTENT, Core(1), Core(2), 5), Advice::Degrade(Core(1)));
+    }
+}

@@ -222,3 +222,95 @@ impl Verdict {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::disagreement::{Mismatch, Site};
+
+    const A: Digest = Digest(0xa);
+    const B: Digest = Digest(0xb);
+    const OTHER: Digest = Digest(0xff);
+
+    fn disagreement(kind: Kind) -> Disagreement {
+        Disagreement::new(Site::default(), Mismatch::new(kind, A, B), 1..=1)
+    }
+
+    /// What the cores say when they are asked, in the order of the questions.
+    #[derive(Clone, Copy)]
+    struct World {
+        b2: Digest,
+        a2: Digest,
+        c: Third,
+        known_answers: KnownAnswers,
+        checksum: Checksum,
+    }
+
+    const WORLD: World = World {
+        b2: B,
+        a2: A,
+        c: Third::Missing,
+        known_answers: KnownAnswers::Missing,
+        checksum: Checksum::Unknown,
+    };
+
+    fn check(world: World, expected: Verdict, keeps: bool, asked: &[Ask]) {
+        let mut questions = Vec::new();
+        let evidence = Evidence { checksum: world.checksum, ..Evidence::of(&disagreement(Kind::Outcome)) };
+        let (verdict, evidence) = evidence.vote(|ask, evidence| {
+            questions.push(ask);
+            match ask {
+                Ask::AgainOnB => evidence.b2 = Some(world.b2),
+                Ask::AgainOnA => evidence.a2 = Some(world.a2),
+                Ask::OnThird => evidence.c = world.c,
+                Ask::KnownAnswers => evidence.known_answers = world.known_answers,
+            }
+        });
+        assert_eq!((verdict, verdict.keeps(&evidence)), (expected, keeps));
+        assert_eq!(questions, asked);
+        // It ends as well when nobody answers.
+        let (silent, _) = Evidence { checksum: world.checksum, ..Evidence::of(&disagreement(Kind::Outcome)) }
+            .vote(|_, _| {});
+        let is_at_rest = world.checksum == Checksum::WrongNow;
+        assert_eq!(silent, if is_at_rest { Verdict::MemoryAtRest } else { Verdict::Undecided });
+    }
+
+    #[test]
+    fn every_row_of_the_table() {
+        use Ask::{AgainOnA, AgainOnB, KnownAnswers as Answers, OnThird};
+        use Fault::{Intermittent, Persistent};
+        let all = [AgainOnB, AgainOnA, OnThird, Answers];
+        check(WORLD, Verdict::Undecided, false, &all);
+        check(World { checksum: Checksum::WrongNow, ..WORLD }, Verdict::MemoryAtRest, false, &[]);
+        check(World { b2: A, ..WORLD }, Verdict::CoreB(Intermittent), true, &[AgainOnB]);
+        check(World { b2: OTHER, ..WORLD }, Verdict::CoreB(Intermittent), false, &[AgainOnB]);
+        let for_a = Checksum::ForA;
+        check(World { b2: OTHER, checksum: for_a, ..WORLD }, Verdict::CoreB(Intermittent), true, &[AgainOnB]);
+        check(World { a2: B, ..WORLD }, Verdict::CoreA(Intermittent), false, &all[..2]);
+        check(World { a2: OTHER, ..WORLD }, Verdict::CoreA(Intermittent), false, &all[..2]);
+        check(World { c: Third::Ran(B), ..WORLD }, Verdict::CoreA(Persistent), false, &all[..3]);
+        check(World { c: Third::Ran(A), ..WORLD }, Verdict::CoreB(Persistent), true, &all[..3]);
+        check(World { c: Third::Ran(OTHER), ..WORLD }, Verdict::Undecided, false, &all);
+        let known =
+            |a_passed, b_passed| World { known_answers: KnownAnswers::Ran { a_passed, b_passed }, ..WORLD };
+        check(known(false, true), Verdict::CoreA(Persistent), false, &all);
+        check(known(true, false), Verdict::CoreB(Persistent), true, &all);
+        check(known(true, true), Verdict::Undecided, false, &all);
+        check(known(false, false), Verdict::Undecided, false, &all);
+        check(World { checksum: Checksum::ForB, ..WORLD }, Verdict::CoreA(Persistent), false, &all);
+        check(World { checksum: Checksum::ForA, ..WORLD }, Verdict::CoreB(Persistent), true, &all);
+        check(
+            World { checksum: Checksum::ForA, ..known(false, true) },
+            Verdict::CoreA(Persistent),
+            false,
+            &all,
+        );
+    }
+
+    #[test]
+    fn a_damaged_record_needs_no_vote() {
+        let (verdict, evidence) =
+            Evidence::of(&disagreement(Kind::Record)).vote(|ask, _| panic!("{ask:?} was asked"));
+        assert_eq!((verdict, verdict.keeps(&evidence)), (Verdict::RecordDamaged, false));
+    }
+}

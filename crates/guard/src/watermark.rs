@@ -197,3 +197,52 @@ mod tests {
         assert_eq!(poll(&mut holder), (17, vec![17..=17]));
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::atomic::AtomicU64 as Evidence;
+    use loom::thread;
+
+    use super::*;
+
+    #[test]
+    fn who_sees_a_record_confirmed_sees_what_was_written_before() {
+        loom::model(|| {
+            let (mut confirmer, mut holder) = watermark();
+            let evidence = Arc::new(Evidence::new(0));
+            let written = Arc::clone(&evidence);
+            let thread = thread::spawn(move || {
+                written.store(1, Ordering::Relaxed);
+                confirmer.confirm(1);
+                written.store(2, Ordering::Relaxed);
+                confirmer.confirm(2);
+            });
+            let confirmed = holder.poll(|_| panic!("nothing was refused"));
+            assert!(evidence.load(Ordering::Relaxed) >= confirmed);
+            thread.join().expect("nothing panics");
+            assert_eq!(holder.poll(|_| panic!("nothing was refused")), 2);
+        });
+    }
+
+    #[test]
+    fn who_sees_a_record_confirmed_sees_it_refused() {
+        loom::model(|| {
+            let (mut confirmer, mut holder) = watermark();
+            let thread = thread::spawn(move || {
+                confirmer.hold(2..=3);
+                assert_eq!(confirmer.refuse(), Ok(()));
+                confirmer.confirm(4);
+            });
+            let mut refused = 0;
+            for _ in 0..2 {
+                let confirmed = holder.poll(|seqs| {
+                    assert_eq!(seqs, 2..=3);
+                    refused += 1;
+                });
+                assert!(confirmed < 2 || refused == 1, "record 2 would be let out");
+            }
+            thread.join().expect("nothing panics");
+            assert_eq!((holder.poll(|_| refused += 1), refused), (4, 1));
+        });
+    }
+}

@@ -24,10 +24,11 @@ pub(super) struct Contender {
     kind: Kind,
 }
 
-const S3_BASE: S3 = S3 { small_percent: 10, threshold: 1, ghost_percent: 100, direct: false };
+const S3_BASE: S3 = S3 { small_percent: 10, threshold: 1, ghost_percent: 25, direct: false, by_size: false };
 const BASE: Settings = Settings {
     policy: Policy::S3(S3_BASE),
     compact_below_percent: 75,
+    weigh_age: false,
     ttl_classes: 1,
     workers: 4,
     sweep_seconds: 60,
@@ -39,7 +40,7 @@ impl Contender {
     }
 
     pub(super) fn build(&self, workload: &Workload) -> Box<dyn Cache> {
-        let (limit, keys) = (workload.limit_bytes, workload.keys);
+        let (limit, keys) = (workload.limit_bytes, workload.keys_all());
         match self.kind {
             Kind::Memcached => Box::new(Memcached::new(limit, keys)),
             Kind::Unlimited => Box::new(Unlimited::new(keys)),
@@ -59,19 +60,22 @@ fn s3(change: S3) -> Settings {
 pub(super) fn for_workload(name: &str) -> Vec<Contender> {
     let mut list = references();
     match name {
-        "zipf-0.99" | "zipf-0.9" => {
-            group(&mut list, queue_variants());
-            group(&mut list, compaction_variants(&[0, 50, 90]));
-        }
-        "write-85" | "write-95" | "write-flat" => {
+        "zipf-0.99" => group(&mut list, queue_variants(&[20], &[1])),
+        "zipf-0.9" => group(&mut list, queue_variants(&[5, 20, 30], &[1, 2])),
+        "once" | "drift" => group(&mut list, queue_variants(&[5, 20], &[1])),
+        "write-85" | "write-flat" => {
             group(&mut list, page_variants());
-            group(&mut list, queue_variants());
-            group(&mut list, compaction_variants(&[0, 50, 65, 85, 90, 95]));
+            group(&mut list, compaction_variants(&[0, 50, 65, 85, 90]));
         }
-        "mixed" => {
+        "write-95" | "write-4x" => {
             group(&mut list, page_variants());
-            group(&mut list, queue_variants());
-            group(&mut list, compaction_variants(&[0, 50, 90]));
+            group(&mut list, compaction_variants(&[0, 50, 65, 85, 90]));
+            group(&mut list, queue_variants(&[5, 20, 30], &[1]));
+        }
+        "mixed" | "mixed-256" => {
+            group(&mut list, page_variants());
+            group(&mut list, compaction_variants(&[0]));
+            group(&mut list, queue_variants(&[], &[1]));
         }
         _ => {
             group(&mut list, compaction_variants(&[0, 50, 90]));
@@ -88,7 +92,7 @@ fn group(list: &mut Vec<Contender>, mut variants: Vec<Contender>) {
     list.append(&mut variants);
 }
 
-fn references() -> Vec<Contender> {
+pub(super) fn references() -> Vec<Contender> {
     let plain = |policy| Kind::Log(Settings { policy, compact_below_percent: 0, ..BASE });
     vec![
         Contender::new("memcached", Kind::Memcached),
@@ -106,20 +110,29 @@ fn page_variants() -> Vec<Contender> {
     ]
 }
 
-fn queue_variants() -> Vec<Contender> {
+/// Every combination but the base itself, then what changes one other thing.
+fn queue_variants(small_percents: &[u32], thresholds: &[u8]) -> Vec<Contender> {
     let mut list = Vec::new();
-    for small_percent in [5, 10, 20, 30] {
-        for threshold in [1, 2] {
-            let name = format!("S3 small {small_percent} %, reads >= {threshold}");
-            list.push(Contender::new(name, Kind::Log(s3(S3 { small_percent, threshold, ..S3_BASE }))));
+    for &small_percent in [10].iter().chain(small_percents) {
+        for &threshold in thresholds {
+            let change = S3 { small_percent, threshold, ..S3_BASE };
+            if change != S3_BASE {
+                let name = format!("S3 small {small_percent} %, reads >= {threshold}");
+                list.push(Contender::new(name, Kind::Log(s3(change))));
+            }
         }
     }
-    list.push(Contender::new("S3 no ghosts", Kind::Log(s3(S3 { ghost_percent: 0, ..S3_BASE }))));
-    list.push(Contender::new("S3 half the ghosts", Kind::Log(s3(S3 { ghost_percent: 50, ..S3_BASE }))));
-    list.push(Contender::new(
-        "S3 known keys straight to main",
-        Kind::Log(s3(S3 { direct: true, ..S3_BASE })),
-    ));
+    for ghost_percent in [0, 100] {
+        let name = format!("S3 ghosts {ghost_percent} %");
+        list.push(Contender::new(name, Kind::Log(s3(S3 { ghost_percent, ..S3_BASE }))));
+    }
+    let direct = S3 { direct: true, ..S3_BASE };
+    list.push(Contender::new("S3 known keys straight to main", Kind::Log(s3(direct))));
+    let neither = S3 { ghost_percent: 0, ..direct };
+    list.push(Contender::new("S3 straight to main, no ghosts", Kind::Log(s3(neither))));
+    if small_percents.is_empty() {
+        list.push(Contender::new("S3 by size", Kind::Log(s3(S3 { by_size: true, ..S3_BASE }))));
+    }
     list
 }
 
@@ -131,27 +144,28 @@ fn compaction_variants(percents: &[u32]) -> Vec<Contender> {
         };
         Contender::new(name, Kind::Log(Settings { compact_below_percent: percent, ..BASE }))
     };
-    percents.iter().map(variant).collect()
+    let mut list: Vec<Contender> = percents.iter().map(variant).collect();
+    list.push(Contender::new("S3 compact by age", Kind::Log(Settings { weigh_age: true, ..BASE })));
+    list
 }
 
 fn placement_variants() -> Vec<Contender> {
     let mut list = Vec::new();
-    for sweep_seconds in [60, 0] {
-        for compact_below_percent in [75, 0] {
-            for ttl_classes in [1, 2, 4, 8] {
-                let sweep = if sweep_seconds > 0 { "sweep" } else { "no sweep" };
-                let compact = if compact_below_percent > 0 { "compact" } else { "no compact" };
-                let name = format!("{ttl_classes} TTL, {sweep}, {compact}");
-                let settings = Settings { sweep_seconds, compact_below_percent, ttl_classes, ..BASE };
-                list.push(Contender::new(name, Kind::Log(settings)));
-            }
-        }
+    let mut add = |name: String, settings| list.push(Contender::new(name, Kind::Log(settings)));
+    for ttl_classes in [2, 4, 8] {
+        add(format!("{ttl_classes} TTL classes"), Settings { ttl_classes, ..BASE });
     }
-    for workers in [1, 16] {
-        for ttl_classes in [1, 4, 8] {
-            let name = format!("{ttl_classes} TTL, {workers} workers");
-            list.push(Contender::new(name, Kind::Log(Settings { workers, ttl_classes, ..BASE })));
-        }
+    for ttl_classes in [1, 4, 8] {
+        let settings = Settings { ttl_classes, sweep_seconds: 0, ..BASE };
+        add(format!("{ttl_classes} TTL classes, no sweep"), settings);
+    }
+    for ttl_classes in [1, 4, 8] {
+        let settings = Settings { ttl_classes, compact_below_percent: 0, ..BASE };
+        add(format!("{ttl_classes} TTL classes, no compaction"), settings);
+    }
+    for (workers, ttl_classes) in [(1, 4), (16, 1), (16, 4), (16, 8)] {
+        let settings = Settings { workers, ttl_classes, ..BASE };
+        add(format!("{ttl_classes} TTL classes, {workers} workers"), settings);
     }
     list
 }

@@ -408,13 +408,16 @@ mod tests {
     fn a_second_read_activates_and_active_items_outlive_the_others() {
         let keys = 40_000;
         let mut cache = Memcached::new(2 * PAGE_BYTES, keys);
+        for key in 2..2000 {
+            cache.write(object(key, 40), 0);
+        }
         cache.write(object(0, 40), 0);
+        cache.write(object(1, 40), 0);
         assert!(cache.read(0, 0));
         assert!(!cache.nodes[0].active);
         assert!(cache.read(0, 0));
         assert!(cache.nodes[0].active);
-        cache.write(object(1, 40), 0);
-        for key in 2..keys {
+        for key in 2000..20_000 {
             cache.write(object(key, 40), 0);
         }
         assert!(cache.read(0, 0));

@@ -10,6 +10,8 @@ const PAGE_BYTES: u32 = 64 << 10;
 /// Payloads from here on live in pages.
 const PAYLOAD_MIN: u32 = 1024;
 const FREQUENCY_MAX: u8 = 3;
+/// Evictions the moving average of a class's age looks back.
+const AGE_WINDOW: f64 = 256.0;
 /// Evictions between two looks at the balance of classes.
 const BALANCE_EVERY: u64 = 64;
 const BALANCE_AGE_RATIO: f64 = 0.8;
@@ -136,27 +138,25 @@ impl Pages {
         self.pages_used += 1;
     }
 
-    /// Empties a page of `class` (the one with the most free chunks) and gives it back. Its items move to free
-    /// chunks of the class while there are any and are evicted otherwise.
-    fn drop_page(&mut self, class_id: usize) -> bool {
-        let class = &mut self.classes[class_id];
-        let Some(index) = (0..class.pages.len()).max_by_key(|&index| self.pages[class.pages[index]].free)
-        else {
+    /// Empties a page of `class` (the one with the most free chunks) and gives it back. The hand first evicts as
+    /// many items as the class then has too many; what is left in the page moves to free chunks elsewhere.
+    fn drop_page(&mut self, class_id: usize, now: u32) -> bool {
+        let class = &self.classes[class_id];
+        if class.pages.is_empty() {
             return false;
-        };
-        let id = class.pages.swap_remove(index);
-        (class.hand_page, class.hand_chunk) = (0, 0);
+        }
+        while self.classes[class_id].free_count < PAGE_BYTES / self.classes[class_id].chunk {
+            self.evict(class_id, now);
+        }
+        let class = &mut self.classes[class_id];
+        let emptiest = (0..class.pages.len()).max_by_key(|&index| self.pages[class.pages[index]].free);
+        let id = class.pages.swap_remove(emptiest.expect("the class has pages"));
+        (class.hand_page, class.hand_chunk) = (class.hand_page.min(class.pages.len()), 0);
         class.free.retain(|&(page, _)| page != id);
         class.free_count -= self.pages[id].free;
         for key in std::mem::take(&mut self.pages[id].chunks).into_iter().filter(|&key| key != NONE) {
-            if self.classes[class_id].free_count > 0 {
-                let chunk = u64::from(self.classes[class_id].chunk);
-                self.settle(key, class_id);
-                self.traffic.moved_bytes += chunk;
-            } else {
-                self.places[key as usize].page = NONE;
-                self.items -= 1;
-            }
+            self.settle(key, class_id);
+            self.traffic.moved_bytes += u64::from(self.classes[class_id].chunk);
         }
         self.pages_spare.push(id);
         self.pages_used -= 1;
@@ -193,7 +193,7 @@ impl Pages {
             let place = &mut self.places[key as usize];
             if place.frequency == 0 || place.expiry <= now {
                 let age = f64::from(self.writes - place.written);
-                class.age += (age - class.age) / 16.0;
+                class.age += (age - class.age) / AGE_WINDOW;
                 class.evictions += 1;
                 self.evictions += 1;
                 self.forget(key);
@@ -213,7 +213,7 @@ impl Pages {
                 self.add_page(class_id);
             } else if !self.classes[class_id].pages.is_empty() {
                 self.evict(class_id, now);
-            } else if !self.drop_page(self.richest()) {
+            } else if !self.drop_page(self.richest(), now) {
                 return;
             }
         }
@@ -234,7 +234,7 @@ impl Pages {
             Place { payload: object.payload, expiry: object.expiry, written: self.writes, frequency, ..new };
         self.items += 1;
         if self.evictions.is_multiple_of(BALANCE_EVERY) {
-            self.balance();
+            self.balance(now);
         }
     }
 
@@ -244,11 +244,11 @@ impl Pages {
 
     /// A class with two pages' worth of free chunks returns one; else the class that evicts the oldest items
     /// gives a page to the one that evicts the youngest.
-    fn balance(&mut self) {
+    fn balance(&mut self, now: u32) {
         self.evictions += 1;
         let slack = |class: &Class| class.free_count >= 2 * (PAGE_BYTES / class.chunk);
         if let Some(class) = self.classes.iter().position(slack) {
-            self.drop_page(class);
+            self.drop_page(class, now);
             return;
         }
         let age = |class: &usize| self.classes[*class].age;
@@ -261,7 +261,7 @@ impl Pages {
             return;
         };
         if from != to && age(&to) < age(&from) * BALANCE_AGE_RATIO {
-            self.drop_page(from);
+            self.drop_page(from, now);
             self.add_page(to);
         }
     }
@@ -321,7 +321,7 @@ impl Hybrid {
         } else if pages_rich && self.log.eviction_age > 0.0 && self.pages.limit_bytes > 32 * page {
             self.pages.limit_bytes -= page;
             while self.pages.charged_bytes() > self.pages.limit_bytes {
-                if !self.pages.drop_page(self.pages.richest()) {
+                if !self.pages.drop_page(self.pages.richest(), now) {
                     break;
                 }
             }
@@ -388,5 +388,91 @@ impl Cache for Hybrid {
             holding.payload_bytes += u64::from(place.payload);
         }
         holding
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn object(key: u32, payload: u32) -> Object {
+        Object { key, payload, expiry: NONE, ttl: NONE }
+    }
+
+    fn check(pages: &Pages) {
+        let held = pages.places.iter().filter(|place| place.page != NONE).count() as u64;
+        assert_eq!(pages.items, held);
+        let used: usize = pages.classes.iter().map(|class| class.pages.len()).sum();
+        assert_eq!(pages.pages_used, used as u64);
+        for class in &pages.classes {
+            let free: u32 = class.pages.iter().map(|&page| pages.pages[page].free).sum();
+            assert_eq!(class.free_count, free);
+            assert_eq!(class.free.len() as u32, free);
+        }
+        assert!(pages.charged_bytes() <= pages.limit_bytes);
+    }
+
+    #[test]
+    fn chunks_divide_a_page_and_grow_by_the_step() {
+        let sizes = chunk_sizes(125);
+        assert_eq!(sizes[0], 1040);
+        assert_eq!(sizes[sizes.len() - 1], 16_384);
+        assert!(sizes.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(chunk_sizes(108).len() > 2 * sizes.len());
+        assert!(sizes.iter().all(|size| size % 8 == 0));
+    }
+
+    #[test]
+    fn the_hand_spares_what_was_read() {
+        let mut pages = Hybrid::new(settings(), 2 * MIB, 10_000, 125, 0);
+        pages.write(object(0, 1500), 0);
+        let mut written = 1;
+        while pages.pages.evictions < 100 {
+            pages.write(object(written, 1500), 0);
+            assert!(pages.read(0, 0));
+            written += 1;
+        }
+        assert!(!(1..written).all(|key| pages.pages.contains(key)));
+        check(&pages.pages);
+    }
+
+    #[test]
+    fn pages_follow_the_demand_for_another_size() {
+        let mut pages = Pages::new(4 * MIB, 20_000, 108);
+        for key in 0..5000 {
+            pages.write(object(key, 1200), 0);
+        }
+        for key in 5000..20_000 {
+            pages.write(object(key, 3000), 0);
+        }
+        let large = pages.classes.partition_point(|class| class.chunk < item_bytes(3000));
+        assert!(pages.classes[large].pages.len() > 20, "{}", pages.classes[large].pages.len());
+        check(&pages);
+    }
+
+    #[test]
+    fn a_key_lives_on_one_side_only() {
+        let mut hybrid = Hybrid::new(settings(), 8 * MIB, 10, 108, 50);
+        for payload in [1500, 100, 40_000, 2000] {
+            hybrid.write(object(1, payload), 0);
+            assert!(hybrid.read(1, 0));
+            assert!(hybrid.log.contains(1) != hybrid.pages.contains(1));
+            assert_eq!(hybrid.holding(0).payload_bytes, u64::from(payload));
+        }
+    }
+
+    fn settings() -> Settings {
+        use super::super::segments::{Policy, S3};
+        let s3 = S3 { small_percent: 10, threshold: 1, ghost_percent: 0, direct: false, by_size: false };
+        Settings {
+            policy: Policy::S3(s3),
+            compact_below_percent: 75,
+            weigh_age: false,
+            ttl_classes: 1,
+            workers: 1,
+            sweep_seconds: 60,
+        }
     }
 }

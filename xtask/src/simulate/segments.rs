@@ -12,8 +12,11 @@ use super::cache::{Cache, Holding, NONE, Object, Traffic};
 
 /// Item header; the item is rounded up to 8 bytes.
 const ITEM_HEADER_BYTES: u32 = 16;
-/// A slot of the index at the load it is kept at. Ghosts live in slots too and are charged alike.
+/// A slot of the index at the load it is kept at, 80 %.
 pub(super) const INDEX_BYTES: u64 = 10;
+/// Ghosts live in slots too. Those that fit the slots left free by that load, one for four items, cost nothing
+/// (a new item takes a ghost's slot as it takes a free one); more of them are charged like items.
+const GHOSTS_FREE_PART: u64 = 4;
 /// Items larger than a quarter segment get a run of this granularity for themselves.
 const GRANULE_BYTES: u32 = 4096;
 /// Segments kept back so that eviction and compaction can always copy.
@@ -58,6 +61,8 @@ pub(super) struct S3 {
     /// Where a key that is a ghost or already in the main queue is written: straight into a main segment, or
     /// into the small queue with a mark that promotes it if it is still alive at the end.
     pub(super) direct: bool,
+    /// Larger items need more reads to be promoted, and lose more of them each time the main queue comes round.
+    pub(super) by_size: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +70,9 @@ pub(super) struct Settings {
     pub(super) policy: Policy,
     /// Before evicting, compact the segment with the least live bytes if fewer than this share are live.
     pub(super) compact_below_percent: u32,
+    /// Which of those segments to take: by live bytes alone, or weighed with the age of what lives in it, since
+    /// old items are less likely to die soon (Rosenblum and Ousterhout's cost-benefit).
+    pub(super) weigh_age: bool,
     pub(super) ttl_classes: u8,
     /// Threads that each keep their own open segments.
     pub(super) workers: usize,
@@ -189,21 +197,36 @@ impl Log {
     }
 
     pub(super) fn charged_bytes(&self) -> u64 {
-        self.allocated_bytes + (self.items + self.ghosts_live) * INDEX_BYTES
+        let ghosts_charged = self.ghosts_live.saturating_sub(self.items / GHOSTS_FREE_PART);
+        self.allocated_bytes + (self.items + ghosts_charged) * INDEX_BYTES
     }
 
     fn is_large(&self, bytes: u32) -> bool {
         bytes > self.segment_bytes / 4
     }
 
-    /// Evicts until `bytes` more fit beside the reserve, or nothing is left to evict.
+    /// Evicts until `bytes` more fit beside the reserve, or nothing is left to evict. When all memory is in open
+    /// segments, the fullest of them is closed early.
     pub(super) fn make_room(&mut self, bytes: u64, now: u32) {
         let reserve = RESERVE_SEGMENTS * u64::from(self.segment_bytes);
         while self.charged_bytes() + bytes + reserve > self.limit_bytes {
-            if !self.reclaim(now) {
+            if !self.reclaim(now) && !self.close_fullest() {
                 break;
             }
         }
+    }
+
+    fn close_fullest(&mut self) -> bool {
+        let used = |place: &usize| match self.open[*place] {
+            NONE => 0,
+            id => self.segments[id as usize].used,
+        };
+        let Some(place) = (0..self.open.len()).filter(|place| used(place) > 0).max_by_key(used) else {
+            return false;
+        };
+        let id = std::mem::replace(&mut self.open[place], NONE);
+        self.seal(id);
+        true
     }
 
     /// Gains free memory by one step: compaction of a mostly dead segment, else eviction.
@@ -236,13 +259,20 @@ impl Log {
                 && u64::from(segment.live_bytes) * 100 < u64::from(segment.used) * percent
         };
         let candidates = self.segments.iter().enumerate().filter(|(_, segment)| mostly_dead(segment));
-        let Some((source, segment)) = candidates.min_by_key(|(_, segment)| segment.live_bytes) else {
-            return false;
+        let gain = |segment: &Segment| {
+            let live = f64::from(segment.live_bytes) / f64::from(segment.capacity);
+            let age = if self.settings.weigh_age { (self.writes - segment.born) as f64 } else { 1.0 };
+            (1.0 - live) * age / (1.0 + live)
         };
+        let best = candidates.max_by(|(_, a), (_, b)| gain(a).total_cmp(&gain(b)));
+        let Some((source, segment)) = best else { return false };
+        let born = segment.born;
         let (queue, class, order) = (segment.queue, segment.class, segment.order);
         for (entry, _) in self.drain(source as u32) {
             if entry.object.expiry > now {
                 self.copy(entry, Lane::Compaction(queue), class, order, now);
+                let target = self.slots[entry.object.key as usize].segment as usize;
+                self.segments[target].born = self.segments[target].born.min(born);
             } else {
                 self.forget(entry.object.key);
             }
@@ -545,5 +575,160 @@ impl Cache for Log {
             }
         }
         holding
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) const S3_PLAIN: S3 =
+        S3 { small_percent: 10, threshold: 1, ghost_percent: 100, direct: false, by_size: false };
+
+    pub(super) const MIB: u64 = 1 << 20;
+
+    pub(super) fn log(policy: Policy, compact_below_percent: u32) -> Log {
+        let settings = Settings {
+            policy,
+            compact_below_percent,
+            weigh_age: false,
+            ttl_classes: 1,
+            workers: 1,
+            sweep_seconds: 0,
+        };
+        Log::new(settings, 2 * MIB, 100_000)
+    }
+
+    pub(super) fn object(key: u32, payload: u32) -> Object {
+        Object { key, payload, expiry: NONE, ttl: NONE }
+    }
+
+    /// The counters against what they count.
+    pub(super) fn check(log: &Log) {
+        let held = |segment: &&Segment| segment.phase != Phase::Free;
+        let capacity: u64 = log.segments.iter().filter(held).map(|segment| u64::from(segment.capacity)).sum();
+        assert_eq!(log.allocated_bytes, capacity);
+        let mut live = vec![(0, 0); log.segments.len()];
+        for slot in log.slots.iter().filter(|slot| slot.segment != NONE) {
+            let segment = &log.segments[slot.segment as usize];
+            live[slot.segment as usize].0 += 1;
+            live[slot.segment as usize].1 += segment.entries[slot.entry as usize].bytes;
+        }
+        for (segment, (items, bytes)) in log.segments.iter().zip(&live).filter(|(segment, _)| held(segment)) {
+            assert_eq!((segment.live_items, segment.live_bytes), (*items, *bytes));
+            assert!(segment.used <= segment.capacity);
+        }
+        assert_eq!(log.items, live.iter().map(|(items, _)| u64::from(*items)).sum());
+        assert_eq!(log.ghosts_live, log.slots.iter().filter(|slot| slot.ghost != 0).count() as u64);
+        let sealed = log.segments.iter().filter(|segment| segment.phase == Phase::Sealed).count();
+        assert_eq!(log.small.len() + log.main.len(), sealed);
+        assert!(log.charged_bytes() <= log.limit_bytes);
+    }
+
+    #[test]
+    fn sizes_are_rounded_as_the_store_rounds_them() {
+        assert_eq!(item_bytes(15 + 32), 64);
+        assert_eq!(item_bytes(30 + 100), 152);
+        assert_eq!(segment_bytes(64 * MIB), 64 << 10);
+        assert_eq!(segment_bytes(256 * MIB), 256 << 10);
+        assert_eq!(segment_bytes(16 << 30), 2 << 20);
+    }
+
+    #[test]
+    fn ttl_classes_split_at_their_limits() {
+        let classes = |count, ttls: [u32; 4]| ttls.map(|ttl| ttl_class(count, ttl));
+        assert_eq!(classes(1, [1, 60, 3600, NONE]), [0, 0, 0, 0]);
+        assert_eq!(classes(2, [60, 1800, 1801, NONE]), [0, 0, 1, 1]);
+        assert_eq!(classes(4, [60, 3600, 86_400, NONE]), [0, 1, 2, 3]);
+        assert_eq!(classes(8, [30, 60, 3600, NONE]), [0, 1, 4, 7]);
+    }
+
+    #[test]
+    fn fifo_forgets_in_the_order_of_writing() {
+        let mut log = log(Policy::Fifo, 0);
+        for key in 0..20_000 {
+            log.write(object(key, 112), 0);
+            log.read(0, 0);
+        }
+        let oldest = (0..20_000).find(|&key| log.contains(key)).expect("something is held");
+        assert!(oldest > 0);
+        assert!((oldest..20_000).all(|key| log.contains(key)));
+        assert_eq!(log.traffic().moved_bytes, 0);
+        check(&log);
+    }
+
+    #[test]
+    fn overwriting_leaves_dead_bytes_that_compaction_regains_and_eviction_does_not() {
+        let lost = |compact_below_percent| {
+            let mut log = log(Policy::S3(S3_PLAIN), compact_below_percent);
+            for key in 0..1600 {
+                log.write(object(key, 1000), 0);
+            }
+            // Every second key is written again and again: half of each early segment stays alive.
+            for _ in 0..10 {
+                for key in (0..1600).step_by(2) {
+                    log.write(object(key, 1000), 0);
+                }
+            }
+            check(&log);
+            (0..1600).filter(|&key| !log.contains(key)).count()
+        };
+        assert_eq!(lost(90), 0);
+        assert!(lost(0) > 100, "{}", lost(0));
+    }
+
+    #[test]
+    fn a_large_item_gets_a_run_of_whole_granules_and_frees_it_when_it_dies() {
+        let mut log = log(Policy::S3(S3_PLAIN), 75);
+        log.write(object(1, 20_000), 0);
+        assert_eq!(log.allocated_bytes, 20_480);
+        log.write(object(1, 30_000), 0);
+        assert_eq!(log.allocated_bytes, 32_768);
+        log.forget(1);
+        assert_eq!(log.allocated_bytes, 0);
+        check(&log);
+    }
+
+    #[test]
+    fn expiry_is_exact_and_whole_segments_go_at_once() {
+        let mut log = log(Policy::S3(S3_PLAIN), 75);
+        for key in 0..2000 {
+            log.write(Object { key, payload: 112, expiry: 10, ttl: 10 }, 0);
+        }
+        assert!(log.read(0, 9));
+        assert!(!log.read(0, 10));
+        let before = log.allocated_bytes;
+        log.tick(10);
+        // What is left is the open segment.
+        assert!(before > log.allocated_bytes);
+        assert_eq!(log.allocated_bytes, 64 << 10);
+        check(&log);
+    }
+
+    #[test]
+    fn a_sweep_finds_expired_items_among_living_ones() {
+        let mut log = log(Policy::S3(S3_PLAIN), 75);
+        log.settings.sweep_seconds = 60;
+        for key in 0..2000 {
+            let expiry = if key % 2 == 0 { 10 } else { NONE };
+            log.write(Object { key, payload: 112, expiry, ttl: expiry }, 0);
+        }
+        log.tick(59);
+        assert_eq!(log.items, 2000);
+        log.tick(60);
+        assert_eq!(log.items, 1000);
+        check(&log);
+    }
+
+    #[test]
+    fn memory_all_in_open_segments_is_reclaimed_by_closing_one() {
+        let mut log = log(Policy::S3(S3_PLAIN), 0);
+        log.settings.workers = 64;
+        log.open = vec![NONE; 64 * 2 + 3];
+        for key in 0..10_000 {
+            log.write(object(key, 112), 0);
+        }
+        assert!(log.items > 0);
+        check(&log);
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::{Entry, Lane, Log, Phase, Queue, Slot};
-use crate::simulate::random::mix;
+use crate::random::mix;
 
 const NEIGHBOURS: usize = 4;
 /// Up to here every read counts, above only one in `frequency`.
@@ -88,5 +88,51 @@ impl Log {
             }
             self.seal(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{check, log, object};
+    use super::super::{NONE, Policy};
+    use super::*;
+    use crate::simulate::cache::Cache;
+
+    #[test]
+    fn counting_is_exact_at_first_and_never_overflows() {
+        assert_eq!((0..16).fold(0, count), 16);
+        let many = (0..100_000).fold(0, count);
+        assert!(many > 16);
+        assert!(many <= 127);
+    }
+
+    #[test]
+    fn merging_keeps_what_is_read_and_a_quarter_of_the_bytes() {
+        let mut log = log(Policy::Merge, 0);
+        let mut key = 0;
+        while log.merge_cursor == 0 {
+            log.write(object(key, 112), 0);
+            if key % 8 == 0 {
+                log.read(key, 0);
+            }
+            key += 1;
+        }
+        // The first four segments have become one; every eighth of their items had been read.
+        let per_segment = (64 << 10) / 128;
+        let kept: Vec<u32> = (0..4 * per_segment).filter(|&key| log.contains(key)).collect();
+        assert_eq!(kept.len() as u32, per_segment);
+        assert!((0..4 * per_segment).step_by(8).all(|key| log.slots[key as usize].segment != NONE));
+        assert_eq!(log.traffic().moved_bytes, 64 << 10);
+        check(&log);
+    }
+
+    #[test]
+    fn merging_copes_with_large_items_between_small_ones() {
+        let mut log = log(Policy::Merge, 0);
+        for key in 0..5000 {
+            log.write(object(key, if key % 50 == 0 { 20_000 } else { 112 }), 0);
+            log.read(key / 100 * 100, 0);
+        }
+        check(&log);
     }
 }

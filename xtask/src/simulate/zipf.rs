@@ -1,36 +1,6 @@
-//! A small seeded generator and a Zipf sampler, so that a run can be repeated bit for bit.
+//! A Zipf sampler.
 
-/// SplitMix64: one 64-bit word of state, enough for drawing workloads.
-#[derive(Clone, Debug)]
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Self {
-        Random(seed)
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
-    }
-
-    /// A number in `0..bound`; the bias of the multiply is below 2^-32 for the bounds used here.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// A number in `0.0..1.0` with 53 random bits.
-    pub(super) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
-/// Spreads the bits of `x`; the same input always gives the same output.
-pub(super) fn mix(x: u64) -> u64 {
-    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
-}
+use crate::random::Random;
 
 /// Ranks `0..n` with probability proportional to `(rank + 1)^-theta`, by rejection-inversion
 /// (Hörmann and Derflinger, 1996): constant time and no table, for any `theta >= 0`.
@@ -56,7 +26,7 @@ impl Zipf {
 
     pub(super) fn sample(&self, random: &mut Random) -> u32 {
         loop {
-            let area = self.area_all + random.unit() * (self.area_first - self.area_all);
+            let area = self.area_all + unit(random) * (self.area_first - self.area_all);
             let x = self.area_inverse(area);
             let rank = x.round().clamp(1.0, self.ranks);
             if rank - x <= self.shortcut || area >= self.area(rank + 0.5) - self.weight(rank) {
@@ -82,25 +52,14 @@ impl Zipf {
     }
 }
 
+/// A number in `0.0..1.0` with 53 random bits.
+pub(super) fn unit(random: &mut Random) -> f64 {
+    (random.next() >> 11) as f64 / (1u64 << 53) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_generator_repeats_itself() {
-        let draw = |seed| {
-            let mut random = Random::new(seed);
-            (0..4).map(|_| random.next()).collect::<Vec<_>>()
-        };
-        assert_eq!(draw(7), draw(7));
-        assert_ne!(draw(7), draw(8));
-    }
-
-    #[test]
-    fn below_stays_below() {
-        let mut random = Random::new(1);
-        assert!((0..1000).all(|_| random.below(3) < 3));
-    }
 
     fn check_zipf(ranks: u32, theta: f64) {
         const DRAWS: u32 = 100_000;

@@ -107,7 +107,7 @@ pub(crate) struct Snapshot {
     /// Bytes the store has taken from the system.
     pub(crate) memory_used: u64,
     /// The memory limit, which `cache_memlimit` changes.
-    pub(super) memory_limit: u64,
+    pub(crate) memory_limit: u64,
     /// What only grows.
     pub(crate) totals: Totals,
 }

@@ -20,7 +20,9 @@ pub(crate) use classes::{Classes, item_bytes};
 pub(crate) use general::{Snapshot, Totals};
 pub(crate) use prefixes::{Prefixes, Seen};
 pub(crate) use sink::{Sink, TextSink};
-pub(crate) use tune::{cache_memlimit, lru, lru_crawler, slabs, verbosity};
+pub(crate) use tune::{
+    BAD_CLASS, ClassSet, cache_memlimit, crawl_refused, lru, lru_crawler, slabs, verbosity,
+};
 
 use crate::settings::{Lru, Settings, Slabs};
 

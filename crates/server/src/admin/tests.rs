@@ -445,6 +445,18 @@ fn tuning_what_is_off() {
     );
 }
 
+#[test]
+fn class_sets() {
+    let contained =
+        |text: &str| ClassSet::parse(text.as_bytes()).map(|set| [1, 2, 63].map(|class| set.contains(class)));
+    assert_eq!(contained("all"), Some([true; 3]));
+    assert_eq!(contained("hash"), Some([true; 3]));
+    assert_eq!(contained("1,63"), Some([true, false, true]));
+    for wrong in ["", "0", "64", "1,", ",", "x", "-1", "4294967297"] {
+        assert_eq!(contained(wrong), None, "{wrong}");
+    }
+}
+
 /// The bug class "invalid arguments of administration commands": none of them may do more than answer.
 #[test]
 fn made_up_arguments_are_answered() {

@@ -239,7 +239,7 @@ fn lru_crawler_crawl(classes: &[u8], subject: &dyn Subject) -> &'static str {
     if let Some(refusal) = crawl_refused(subject.admin()) {
         return refusal;
     }
-    if !classes_are_valid(classes) {
+    if ClassSet::parse(classes).is_none() {
         BAD_CLASS
     } else if subject.items() == 0 {
         "NOTSTARTED no items to crawl"
@@ -256,9 +256,28 @@ pub(crate) fn crawl_refused(admin: &Admin) -> Option<&'static str> {
     (!admin.tuning().lru.crawler).then_some("CLIENT_ERROR lru crawler disabled")
 }
 
-/// Whether this is `all`, `hash`, or a list of class numbers separated by commas.
-pub(crate) fn classes_are_valid(classes: &[u8]) -> bool {
-    let valid =
-        |word: &[u8]| unsigned(word).is_some_and(|class| class >= 1 && (class as usize) < CLASSES_MAX);
-    matches!(classes, b"all" | b"hash") || classes.split(|byte| *byte == b',').all(valid)
+/// The classes that a crawl or a dump is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClassSet(u64);
+
+impl ClassSet {
+    /// Reads `all`, `hash`, or class numbers separated by commas; `None` if it is neither.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        if matches!(text, b"all" | b"hash") {
+            return Some(ClassSet(u64::MAX));
+        }
+        let mut set = 0;
+        for word in text.split(|byte| *byte == b',') {
+            match unsigned(word) {
+                Some(class) if class >= 1 && (class as usize) < CLASSES_MAX => set |= 1 << class,
+                _ => return None,
+            }
+        }
+        Some(ClassSet(set))
+    }
+
+    /// Whether a class, by [`super::Classes::of`], is one of them.
+    pub(crate) fn contains(self, class: u8) -> bool {
+        self.0 >> class & 1 == 1
+    }
 }

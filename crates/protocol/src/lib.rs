@@ -1,1 +1,16 @@
 //! memcached bytes to requests and replies, as pure functions over slices, for servers and clients.
+
+#![forbid(unsafe_code)]
+
+mod base64;
+mod command;
+mod keys;
+mod meta;
+mod number;
+
+pub use command::{
+    Command, Debugtime, Direction, KEY_BYTES_MAX, MetaArith, MetaDelete, MetaGet, MetaSet, Options, Reject,
+    Shutdown, Step, Store, Verb,
+};
+pub use keys::Keys;
+pub use meta::{FlagWords, KeySpace, MetaFlags, MetaKey, OPAQUE_BYTES_MAX};

@@ -1,0 +1,1 @@
+//! Numbers as memcached reads them from a command line.

@@ -7,8 +7,8 @@
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Slots of a bucket.
-pub(crate) const SLOTS: usize = 8;
+/// Slots of a bucket; two for loom, which tries every order of every access.
+pub(crate) const SLOTS: usize = if cfg!(loom) { 2 } else { 8 };
 
 const LOCATION_BITS: u32 = 40;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;

@@ -1,13 +1,95 @@
-//! Items whose value is still arriving.
+//! Items that outlive a command: values still arriving, and values being sent in pieces.
 
-/// Space for a value that arrives in pieces. Dropped without being finished, it gives the space back.
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+
+use crate::bucket::Location;
+use crate::item::{Item, Layout};
+use crate::segment::Queue;
+use crate::store::Store;
+
+/// An item that nobody sees, whose value is written in pieces.
 pub struct Draft {
-    value: Box<[u8]>,
+    store: Arc<Store>,
+    location: Location,
+    layout: Layout,
+    value: NonNull<u8>,
 }
 
+// SAFETY: the draft alone knows its place in the arena, which lives as long as the store that it holds.
+unsafe impl Send for Draft {}
+
 impl Draft {
-    /// The space to fill, as long as was asked for.
-    pub fn value_mut(&mut self) -> &mut [u8] {
-        &mut self.value
+    /// Begins an item at a place appended for its layout.
+    pub(crate) fn begin(store: &Arc<Store>, location: Location, layout: Layout, key: &[u8]) -> Self {
+        store.segments.at(store.segments.of(location)).begin_draft();
+        // SAFETY: the place was appended for this layout, and nobody else knows of it.
+        let item = unsafe { Item::begin(store.segments.address(location), layout, key) };
+        Draft { store: Arc::clone(store), location, layout, value: item.value_pointer() }
+    }
+
+    pub(crate) fn location(&self) -> Location {
+        self.location
+    }
+
+    /// The value's bytes; what is not written to them is whatever was there before.
+    pub fn buffer(&mut self) -> &mut [u8] {
+        // SAFETY: the value lies in the draft's place, which is initialised memory that nobody else writes or reads.
+        unsafe { slice::from_raw_parts_mut(self.value.as_ptr(), self.layout.vlen as usize) }
+    }
+
+    /// The value as it stands. Published by [`crate::Worker::finish`], it is not written any more.
+    pub(crate) fn value<'a>(&self) -> &'a [u8] {
+        // SAFETY: as in `buffer`; the worker uses it only while it owns the draft, and with it the store.
+        unsafe { slice::from_raw_parts(self.value.as_ptr(), self.layout.vlen as usize) }
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let segments = &self.store.segments;
+        let slot = segments.of(self.location);
+        segments.at(slot).end_draft();
+        if self.layout.bytes() > segments.shared_bytes_max() {
+            segments.seal(slot, self.layout.bytes(), Queue::Small, None, || self.store.epochs.retire());
+        } else {
+            segments.retire_if_empty(slot, || self.store.epochs.retire());
+        }
+    }
+}
+
+/// A value kept readable for longer than a round.
+pub struct Pinned {
+    store: Arc<Store>,
+    slot: u32,
+    value: NonNull<[u8]>,
+}
+
+// SAFETY: what is pinned is immutable and lives as long as the pin.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    /// `value` is a view's, so its segment can't be used again before the pin is seen.
+    pub(crate) fn new(store: &Arc<Store>, value: &[u8]) -> Self {
+        let slot = store.segments.holding(value.as_ptr());
+        store.segments.at(slot).pin();
+        Pinned { store: Arc::clone(store), slot, value: NonNull::from(value) }
+    }
+}
+
+impl Deref for Pinned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the segment was pinned while the value was in view, and stays so as long as `self` lives.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.store.segments.at(self.slot).unpin();
     }
 }

@@ -376,7 +376,7 @@ impl Drop for Locked<'_> {
 
 /// Both candidates of a hash.
 #[inline]
-fn pair(hash: Hash, count: usize) -> [usize; 2] {
+pub(crate) fn pair(hash: Hash, count: usize) -> [usize; 2] {
     [address(hash.first(), count), address(hash.second(), count)]
 }
 

@@ -1,85 +1,523 @@
-//! A worker's hold on the store: commands are executed through it.
+//! A worker's way to the store: find, compute, commit.
+//!
+//! Plain fetches take no lock. Everything that changes more than an access word happens under the key's two stripes.
+//! Whatever a command shows borrows from the worker, so each new command is a quiescent point by construction, and a
+//! worker that has to make room for its own write can't hold memory back itself.
 
-use crate::answer::Answer;
-use crate::draft::Draft;
-use crate::request::{Env, Request, Status, View};
+use std::sync::Arc;
 
-/// A key's hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hash(pub(crate) u64);
+use crate::CLASSES;
+use crate::bucket::{Entry, Location};
+use crate::crc::crc32c;
+use crate::draft::{Draft, Pinned};
+use crate::epoch::Participant;
+use crate::index::{Found, Hash, Locked};
+use crate::item::{Access, Facts, Item, Layout};
+use crate::operator::{compute, is_alive};
+use crate::options::Error;
+use crate::request::{
+    Amend, Change, Effect, Env, NewCas, NewValue, Op, Put, Request, Spec, Status, Token, View,
+};
+use crate::segment::{CAS_OFFSET_BITS, Queue};
+use crate::store::{Gone, RESERVED_SEGMENTS, Store};
 
-/// Position of a scan through all items. The default is the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Cursor {
-    pub(crate) buckets: u64,
-    pub(crate) next: u64,
+/// How often a worker tries to make room for one write before it gives up.
+const ROOM_ATTEMPTS: usize = 256;
+
+/// After so many new entries a worker looks whether the index has to grow.
+const GROWTH_INTERVAL: u32 = 32;
+
+/// One thread's access to the store.
+pub struct Worker {
+    store: Arc<Store>,
+    participant: Participant,
+    core: u16,
+    online: bool,
+    open: [Option<Open>; CLASSES],
+    inserted: u32,
 }
 
-/// One thread's hold on the store. What it hands out can be read until its next method is called.
-pub struct Worker {}
+/// A segment that this worker alone appends to.
+#[derive(Clone, Copy)]
+pub(crate) struct Open {
+    slot: u32,
+    used: usize,
+}
+
+/// What a command answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'w> {
+    /// The outcome.
+    pub status: Status,
+    /// The recache token, for a hit or a vivified miss.
+    pub token: Token,
+    /// Fetch: the item as it was before this access, but with its new expiry time if that was touched. Everything that
+    /// makes a new version: that version.
+    pub item: Option<View<'w>>,
+}
+
+/// Why a commit did not take place.
+#[derive(Clone, Copy)]
+struct NoRoom {
+    bytes: usize,
+}
+
+impl Store {
+    /// A worker for the calling thread; `core` is noted in the items it writes.
+    ///
+    /// # Errors
+    /// When there are as many workers as the options allow.
+    pub fn worker(self: &Arc<Self>, core: u16) -> Result<Worker, Error> {
+        let participant =
+            self.epochs.participant().ok_or_else(|| Error::too_many_workers(self.options.workers_max))?;
+        let store = Arc::clone(self);
+        Ok(Worker { store, participant, core, online: false, open: [None; CLASSES], inserted: 0 })
+    }
+}
 
 impl Worker {
-    /// A quiescent point: what was handed out before may be reused from now on. Once per event-loop round;
-    /// also what ends `idle`.
+    /// The store this worker works on.
+    #[must_use]
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// A quiescent point: once per event-loop round, so that memory given up by others can be used again.
     pub fn round(&mut self) {
-        unimplemented!()
+        self.online = true;
+        self.participant.round();
     }
 
-    /// Before blocking: memory need not wait for this worker until its next `round`.
-    /// Executing a command ends it, too.
+    /// Says that this worker sees nothing until its next command, before it blocks.
     pub fn idle(&mut self) {
-        unimplemented!()
+        self.online = false;
+        self.participant.offline();
     }
 
-    /// The key's hash, for `prefetch` and `execute_hashed`.
+    /// The hash of a key, for [`Worker::prefetch`] and [`Worker::execute_hashed`].
+    #[inline]
     #[must_use]
     pub fn hash(&self, key: &[u8]) -> Hash {
-        unimplemented!("{key:?}")
+        self.store.hash(key)
     }
 
-    /// Asks the processor for the key's buckets.
+    /// Asks for the buckets of a key.
+    #[inline]
     pub fn prefetch(&self, hash: Hash) {
-        unimplemented!("{hash:?}")
+        self.store.index.prefetch(hash);
     }
 
-    /// Asks the processor for the key's item; after `prefetch` had time to work.
+    /// Asks for the item of a key whose buckets have arrived.
+    #[inline]
     pub fn prefetch_item(&self, hash: Hash) {
-        unimplemented!("{hash:?}")
+        if let Some(entry) = self.store.index.first_candidate(hash) {
+            self.store.segments.prefetch(entry.location());
+        }
     }
 
-    /// Executes a command: find, compute, commit. A put that fails with `TooLarge` or `OutOfMemory` leaves the old version
-    /// in place; see `forget`.
+    /// Executes a command: find, compute, commit.
+    #[inline]
     pub fn execute<'w>(&'w mut self, request: &Request<'_>, env: &Env) -> Answer<'w> {
         self.execute_hashed(self.hash(request.key), request, env)
     }
 
-    /// `execute`, with the hash of `request.key` known already.
+    /// The same for a key whose hash is known.
+    #[inline]
     pub fn execute_hashed<'w>(&'w mut self, hash: Hash, request: &Request<'_>, env: &Env) -> Answer<'w> {
-        unimplemented!("{hash:?} {request:?} {env:?}")
+        self.begin();
+        let store = self.shared();
+        if let Op::Fetch(_) = request.op
+            && let Some(answer) = peek(store, hash, request, env)
+        {
+            return answer;
+        }
+        self.execute_locked(store, hash, request, env, None)
     }
 
-    /// Space for a value of `value_len` bytes that arrives in pieces.
+    /// Space for an item whose value comes in pieces. The value is to be written to [`Draft::buffer`]; then
+    /// [`Worker::finish`] executes the put it belongs to. A draft that is dropped gives its space back.
     ///
     /// # Errors
-    /// `Status::TooLarge` or `Status::OutOfMemory`.
-    pub fn draft(&mut self, key: &[u8], value_len: usize) -> Result<Draft, Status> {
-        unimplemented!("{key:?} {value_len}")
+    /// `TooLarge` when the value is above the limit, `OutOfMemory` when no room could be made.
+    pub fn draft(&mut self, key: &[u8], value_bytes: u32, env: &Env) -> Result<Draft, Status> {
+        self.begin();
+        let store = self.shared();
+        if value_bytes > store.options.item_bytes_max {
+            return Err(Status::TooLarge);
+        }
+        let klen = u8::try_from(key.len()).map_err(|_| Status::TooLarge)?;
+        let layout = Layout { klen, vlen: value_bytes, has_exptime: true, has_cas: true, has_flags: true };
+        loop {
+            match self.append(store, layout, CLASSES - 1) {
+                Ok(location) => return Ok(Draft::begin(&self.store, location, layout, key)),
+                Err(no_room) if !self.make_room(store, no_room, env) => return Err(Status::OutOfMemory),
+                Err(_) => {}
+            }
+        }
     }
 
-    /// Executes a put whose value is the draft's; `request` is a put of the draft's key with an empty value.
+    /// Executes a put whose value was written to a draft; the put's own value is not looked at.
     pub fn finish<'w>(&'w mut self, draft: Draft, request: &Request<'_>, env: &Env) -> Answer<'w> {
-        unimplemented!("{request:?} {env:?} {}", { draft }.value_mut().len())
+        self.begin();
+        let store = self.shared();
+        let Op::Put(put) = request.op else { panic!("a draft belongs to a put, not to {:?}", request.op) };
+        let put = Put { value: draft.value(), ..put };
+        let request = Request { op: Op::Put(put), ..*request };
+        let answer = self.execute_locked(store, self.hash(request.key), &request, env, Some(&draft));
+        drop(draft);
+        answer
     }
 
-    /// Removes a key, if it is there.
-    pub fn forget(&mut self, key: &[u8]) {
-        unimplemented!("{key:?}")
+    /// Forgets a key, whatever it holds; whether there was anything.
+    pub fn forget(&mut self, key: &[u8]) -> bool {
+        self.begin();
+        let store = self.shared();
+        let locked = store.index.lock(store.hash(key));
+        let found = locked.find(|location| store.item(location).key() == key);
+        if let Some(found) = found {
+            store.forget(&locked, found, Gone::Asked, false, store.counters(self.participant.place()));
+        }
+        found.is_some()
     }
 
-    /// Shows the living items of the next `buckets` buckets; returns whether there are more.
-    /// An item that is in the store during the whole scan and not written to is shown once, growth of the index notwithstanding
-    /// (an item that another write pushes to its other bucket just then may be missed or shown again).
-    pub fn scan(&mut self, cursor: &mut Cursor, buckets: usize, visit: &mut dyn FnMut(&View<'_>)) -> bool {
-        unimplemented!("{cursor:?} {buckets} {}", std::ptr::from_mut(visit).is_null())
+    /// An owned view of an item's value that outlives the round, for sending it in pieces. It keeps the item's
+    /// segment from being used again, so it is to be held as short as possible.
+    #[must_use]
+    pub fn pin(&self, item: &View<'_>) -> Pinned {
+        Pinned::new(&self.store, item.value)
+    }
+
+    fn begin(&mut self) {
+        if !self.online {
+            self.round();
+        }
+        if self.inserted >= GROWTH_INTERVAL {
+            self.inserted = 0;
+            self.store.grow();
+        }
+    }
+
+    /// The store, for as long as an answer may borrow from this worker.
+    fn shared<'w>(&self) -> &'w Store {
+        // SAFETY: the worker holds the `Arc` as long as it lives and never replaces it, and all that is made from this
+        // reference is given out with the lifetime of a mutable borrow of the worker.
+        unsafe { &*Arc::as_ptr(&self.store) }
+    }
+
+    fn execute_locked<'w>(
+        &mut self,
+        store: &'w Store,
+        hash: Hash,
+        request: &Request<'_>,
+        env: &Env,
+        draft: Option<&Draft>,
+    ) -> Answer<'w> {
+        loop {
+            let locked = store.index.lock(hash);
+            let found = self.find_locked(store, &locked, request.key);
+            let view = found.map(|(_, view)| view);
+            let effect = compute(request, env, view);
+            let commit = Commit { store, locked: &locked, found, request, env, draft };
+            match self.commit(&commit, &effect) {
+                Ok(answer) => return answer,
+                Err(no_room) => {
+                    drop(locked);
+                    if !self.make_room(store, no_room, env) {
+                        store.counters(self.participant.place()).out_of_memory.add(1);
+                        return Answer { status: Status::OutOfMemory, token: Token::None, item: None };
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds a key under its stripes; an item whose words outside the checksum are damaged is forgotten.
+    fn find_locked<'w>(
+        &self,
+        store: &'w Store,
+        locked: &Locked<'_>,
+        key: &[u8],
+    ) -> Option<(Found, View<'w>)> {
+        let found = locked.find(|location| store.item(location).key() == key)?;
+        let view = store.view(found.entry.location());
+        if view.is_none() {
+            store.forget(locked, found, Gone::Damaged, false, store.counters(self.participant.place()));
+        }
+        view.map(|view| (found, view))
+    }
+
+    fn commit<'w>(&mut self, at: &Commit<'_, 'w>, effect: &Effect<'_>) -> Result<Answer<'w>, NoRoom> {
+        let answer = |item| Answer { status: effect.status, token: effect.token, item };
+        let store = at.store;
+        let counters = store.counters(self.participant.place());
+        match (&effect.change, at.found) {
+            (Change::None, found) => {
+                Ok(answer(found.map(|(_, view)| view).filter(|_| effect.status == Status::Hit)))
+            }
+            (Change::Unlink, Some((found, view))) => {
+                let gone = if is_alive(&view, at.env) { Gone::Asked } else { Gone::Dead };
+                store.forget(at.locked, found, gone, false, counters);
+                Ok(answer(None))
+            }
+            (Change::Amend(amend), Some((found, view))) => {
+                let shown = self.amend(at, amend, found, view)?;
+                Ok(answer(Some(shown).filter(|_| effect.status == Status::Hit)))
+            }
+            (Change::Publish(spec), _) => {
+                let value_bytes = value_parts(&spec.value).iter().map(|part| part.len()).sum::<usize>();
+                if value_bytes > store.options.item_bytes_max as usize {
+                    return Ok(Answer { status: Status::TooLarge, token: Token::None, item: None });
+                }
+                let location = self.publish(at, spec)?;
+                Ok(answer(store.view(location)))
+            }
+            (Change::Unlink | Change::Amend(_), None) => {
+                unreachable!("an operator changes only what it was shown")
+            }
+        }
+    }
+
+    /// Changes the words outside an item's checksum; what the command is shown.
+    fn amend<'w>(
+        &mut self,
+        at: &Commit<'_, 'w>,
+        amend: &Amend,
+        found: Found,
+        view: View<'w>,
+    ) -> Result<View<'w>, NoRoom> {
+        let store = at.store;
+        let location = found.entry.location();
+        let item = store.item(location);
+        if amend.access {
+            item.note_access(store.seconds(at.env.now));
+            store.index.bucket(found.bucket).count_access(found.slot, found.entry);
+        }
+        if amend.token_sent {
+            item.send_token();
+        }
+        let Some(exptime) = amend.exptime else { return Ok(view) };
+        if item.set_exptime(exptime) {
+            store.segments.at(store.segments.of(location)).note_exptime(exptime);
+            return Ok(View { exptime, ..view });
+        }
+        // No room for an expiry time in this version: the same version, written anew.
+        let spec = Spec {
+            flags: view.flags,
+            exptime,
+            cas: NewCas::Exactly(store.cas_of(location, item)),
+            stale: view.stale,
+            token_sent: item.access().token_sent,
+            value: NewValue::Joined(view.value, &[]),
+        };
+        let access = item.access();
+        let moved = self.publish(at, &spec)?;
+        if access.fetched {
+            store.item(moved).note_access(access.seconds);
+        }
+        Ok(View { exptime, ..view })
+    }
+
+    /// Writes a new version and puts it in the place of the one found.
+    fn publish(&mut self, at: &Commit<'_, '_>, spec: &Spec<'_>) -> Result<Location, NoRoom> {
+        let store = at.store;
+        let counters = store.counters(self.participant.place());
+        let location = self.write(at, spec)?;
+        let bytes = store.item(location).layout().bytes();
+        let segment = store.segments.at(store.segments.of(location));
+        segment.add_live(bytes);
+        segment.note_exptime(spec.exptime);
+        counters.items.add(1);
+        counters.total_items.add(1);
+        counters.live_bytes.add(bytes);
+        match at.found {
+            Some((found, _)) => {
+                let old = store.segments.at(store.segments.of(found.entry.location()));
+                // What was worth the main queue is, written again, worth coming back to it.
+                let freq = found.entry.freq().max(u64::from(old.queue() == Queue::Main));
+                at.locked.replace(found, Entry::live(found.entry.tag(), freq, location));
+                store.account_gone(found.entry.location(), Gone::Asked, counters);
+            }
+            None => {
+                let era = store.era.load(std::sync::atomic::Ordering::Relaxed);
+                let is_back = at.locked.ghost().is_some_and(|left| era.wrapping_sub(left) <= store.items());
+                let hash = store.hash(at.request.key);
+                let entry = Entry::live(hash.tag(), u64::from(is_back), location);
+                let inserted = at.locked.insert(entry, |location| store.hash_of(location));
+                counters.displaced.add(usize::from(inserted.displaced));
+                if let Some(evicted) = inserted.evicted {
+                    store.account_gone(evicted.location(), Gone::Evicted, counters);
+                }
+                self.inserted += 1;
+            }
+        }
+        if at.draft.is_none() && bytes > store.segments.shared_bytes_max() {
+            let slot = store.segments.of(location);
+            store.segments.seal(slot, bytes, Queue::Small, None, || store.epochs.retire());
+        }
+        Ok(location)
+    }
+
+    /// Writes a new version where nobody sees it yet: in the draft if that holds its value, else in a new place.
+    fn write(&mut self, at: &Commit<'_, '_>, spec: &Spec<'_>) -> Result<Location, NoRoom> {
+        let store = at.store;
+        let parts = value_parts(&spec.value);
+        let in_place =
+            at.draft.filter(|draft| draft.value().as_ptr() == parts[0].as_ptr() && parts[1].is_empty());
+        let location = match in_place {
+            Some(draft) => draft.location(),
+            None => {
+                let class = store.class(spec.exptime, at.env.now);
+                let layout = Layout {
+                    klen: at.request.key.len() as u8,
+                    vlen: parts.iter().map(|part| part.len() as u32).sum(),
+                    has_exptime: spec.exptime != 0,
+                    has_cas: !self.derives_cas(store, spec.cas, class),
+                    has_flags: spec.flags != 0,
+                };
+                let location = self.append(store, layout, class)?;
+                let address = store.segments.address(location);
+                // SAFETY: the place was appended for this layout and nobody else knows of it; the parts are from
+                // buffers or other items, which are never written.
+                unsafe {
+                    let mut target = Item::begin(address, layout, at.request.key).value_pointer();
+                    for part in parts {
+                        target.copy_from_nonoverlapping(std::ptr::NonNull::from(part).cast(), part.len());
+                        target = target.add(part.len());
+                    }
+                }
+                location
+            }
+        };
+        let item = store.item(location);
+        let cas = match spec.cas {
+            NewCas::Exactly(cas) => cas,
+            NewCas::Above(floor) => match store.segments.derived_cas(location) {
+                derived if derived > floor => derived,
+                _ => store.segments.next_birth().max((floor >> CAS_OFFSET_BITS) + 1) << CAS_OFFSET_BITS,
+            },
+        };
+        let facts = Facts {
+            flags: spec.flags,
+            exptime: spec.exptime,
+            cas,
+            stale: spec.stale,
+            core: self.core,
+            access: Access {
+                seconds: store.seconds(at.env.now),
+                fetched: false,
+                token_sent: spec.token_sent,
+            },
+        };
+        // SAFETY: the item is still ours alone.
+        unsafe { item.finish(&facts, crc32c(0, item.value())) };
+        Ok(location)
+    }
+
+    /// Whether the cas id that follows from the next place to write will do.
+    fn derives_cas(&self, store: &Store, cas: NewCas, class: usize) -> bool {
+        let NewCas::Above(floor) = cas else { return false };
+        let next = match &self.open[class] {
+            Some(open) => store.segments.at(open.slot).birth() << CAS_OFFSET_BITS | (open.used / 8) as u64,
+            // A segment opened from now on is younger than everything there is.
+            None => store.segments.birth_to_come() << CAS_OFFSET_BITS,
+        };
+        next > floor
+    }
+
+    /// Space in the open segment of a class, or in a run of its own.
+    fn append(&mut self, store: &Store, layout: Layout, class: usize) -> Result<Location, NoRoom> {
+        let bytes = layout.bytes();
+        let no_room = NoRoom { bytes };
+        let segments = &store.segments;
+        let demand = || store.demand(RESERVED_SEGMENTS);
+        if bytes > segments.shared_bytes_max() {
+            let slot = segments.open_run(bytes, demand()).ok_or(no_room)?;
+            return Ok(segments.location(slot, 0));
+        }
+        let is_full = |open: &mut Open| {
+            open.used + bytes > segments.segment_bytes()
+                || segments.at(open.slot).birth() < store.flushed_below()
+        };
+        if let Some(full) = self.open[class].take_if(is_full) {
+            segments.seal(full.slot, full.used, Queue::Small, None, || store.epochs.retire());
+        }
+        let open = match &mut self.open[class] {
+            Some(open) => open,
+            vacant => {
+                let slot = segments.open(demand()).ok_or(no_room)?;
+                vacant.insert(Open { slot, used: 0 })
+            }
+        };
+        let location = segments.location(open.slot, open.used);
+        open.used += bytes;
+        Ok(location)
+    }
+
+    /// Makes room for one write, as long as others let go of what they hold; whether it may be tried again.
+    fn make_room(&mut self, store: &Store, no_room: NoRoom, env: &Env) -> bool {
+        store.counters(self.participant.place()).direct_reclaims.add(1);
+        let needed = no_room.bytes.max(store.segments.segment_bytes()) as u64;
+        let wanted = needed + RESERVED_SEGMENTS * store.segments.segment_bytes() as u64;
+        if wanted > store.budget() {
+            return false;
+        }
+        let attempts = ROOM_ATTEMPTS + 4 * (needed / store.segments.segment_bytes() as u64) as usize;
+        for _ in 0..attempts {
+            self.participant.round();
+            if store.free_bytes() >= wanted {
+                return true;
+            }
+            if !store.make_room(env) {
+                std::thread::yield_now();
+            }
+        }
+        self.participant.round();
+        store.free_bytes() >= wanted
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        for open in self.open.iter_mut().filter_map(Option::take) {
+            let store = &self.store;
+            store.segments.seal(open.slot, open.used, Queue::Small, None, || store.epochs.retire());
+        }
+    }
+}
+
+/// All that a commit needs to know of its command.
+struct Commit<'c, 'w> {
+    store: &'w Store,
+    locked: &'c Locked<'c>,
+    found: Option<(Found, View<'w>)>,
+    request: &'c Request<'c>,
+    env: &'c Env,
+    draft: Option<&'c Draft>,
+}
+
+/// Executes a fetch without a lock, if all it changes is the access word.
+#[inline]
+fn peek<'w>(store: &'w Store, hash: Hash, request: &Request<'_>, env: &Env) -> Option<Answer<'w>> {
+    let found = store.index.find(hash, |location| store.item(location).key() == request.key);
+    let view = match found {
+        Some(found) => Some(store.view(found.entry.location())?),
+        None => None,
+    };
+    let effect = compute(request, env, view);
+    match (&effect.change, found) {
+        (Change::None, _) => {}
+        (Change::Amend(Amend { access: true, token_sent: false, exptime: None }), Some(found)) => {
+            store.item(found.entry.location()).note_access(store.seconds(env.now));
+            store.index.bucket(found.bucket).count_access(found.slot, found.entry);
+        }
+        _ => return None,
+    }
+    Some(Answer { status: effect.status, token: effect.token, item: view })
+}
+
+fn value_parts<'a>(value: &'a NewValue<'_>) -> [&'a [u8]; 2] {
+    match value {
+        NewValue::Joined(first, second) => [first, second],
+        NewValue::Number(digits) => [digits.as_bytes(), &[]],
     }
 }

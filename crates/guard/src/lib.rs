@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | [`direct`] | nothing | nothing |
 //! | [`Repeated`], N times here | N executions | what doesn't happen every time; with other routines on the [`Diverse`] side, also what one unit of the core does every time |
-//! | [`recorded`], and a [`Replayer`] on another core | about 20 ns and 64 bytes per execution here, one execution there | also what this core does every time |
+//! | [`recorded`], and a [`Replayer`] on another core | 20 to 40 ns and 64 to 128 bytes per execution here, one execution there | also what this core does every time |
 //! | the same through a [`BatchWriter`], and a [`Replica`] elsewhere | also moving the bytes | also what goes wrong in a second copy of the state, if the replica keeps one |
 //!
 //! An operator doesn't know how it is executed. [`Sampler`] decides which executions are worth a second one;

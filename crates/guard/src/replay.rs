@@ -133,7 +133,8 @@ impl Replayer {
         }
     }
 
-    /// The record of the open disagreement, or the last one: the evidence.
+    /// The record of the open disagreement, or the last one: the evidence. After one about a damaged record
+    /// ([`Kind::Record`]) it may be another, or nonsense.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record

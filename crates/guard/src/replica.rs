@@ -289,7 +289,7 @@ impl Replica {
         self.next
     }
 
-    /// The record of the last disagreement: the evidence.
+    /// The record applied last: after a disagreement, the evidence, unless that was about a damaged record.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record

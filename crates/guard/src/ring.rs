@@ -86,7 +86,8 @@ pub enum Next {
     Empty,
     /// A record, now in the reader's hand.
     Record,
-    /// Lines that are no record any more. Lost are at most the records from `first` to `last`.
+    /// Lines that are no record any more. Lost are at most the records from `first` to `last`; what the reader has in its
+    /// hand means nothing.
     Corrupt {
         /// The first number lost.
         first: Seq,

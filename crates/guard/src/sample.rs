@@ -68,6 +68,14 @@ pub struct Coverage {
     pub share: f64,
 }
 
+impl Coverage {
+    /// The share of all executions so far that were chosen and recorded: the p to show beside a figure. 1 before the first.
+    #[must_use]
+    pub fn share_so_far(&self) -> f64 {
+        if self.executed == 0 { 1.0 } else { self.chosen as f64 / self.executed as f64 }
+    }
+}
+
 #[derive(Debug)]
 struct State {
     risk: f64,
@@ -310,6 +318,7 @@ mod tests {
             let coverage = sampler.coverage(Stratum(0));
             assert_eq!((coverage.executed, coverage.chosen), (1000, expected));
             assert_eq!(coverage.skipped, 1000 - expected);
+            assert_eq!(coverage.share_so_far(), expected as f64 / 1000.0);
         }
     }
 

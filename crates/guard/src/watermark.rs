@@ -98,13 +98,19 @@ impl Confirmer {
         }
     }
 
-    /// Settles the open disagreement: the holder must not let out what it holds for these records.
+    /// Settles the open disagreement: the holder must not let out what it holds for these records. Without a holder that is
+    /// the same as [`release`](Confirmer::release); who holds nothing back drops it.
     ///
     /// # Errors
     ///
     /// When the holder has [`REFUSALS_MAX`] refusals to look at; the disagreement stays open.
     pub fn refuse(&mut self) -> Result<(), TooManyRefusals> {
         let Some((first, last)) = self.open else { return Ok(()) };
+        // A holder can't come back: only this confirmer is left.
+        if Arc::strong_count(&self.shared) == 1 {
+            self.release();
+            return Ok(());
+        }
         let stored = self.shared.refused.load(Ordering::Relaxed);
         // Pairs with the release in `Holder::poll`: the slot has been read.
         if stored - self.shared.taken.load(Ordering::Acquire) == REFUSALS_MAX as u64 {
@@ -195,6 +201,16 @@ mod tests {
         assert_eq!((confirmed, refused.len()), (16, REFUSALS_MAX));
         assert_eq!(confirmer.refuse(), Ok(()));
         assert_eq!(poll(&mut holder), (17, vec![17..=17]));
+    }
+
+    #[test]
+    fn without_a_holder_nothing_is_refused_to_nobody() {
+        let (mut confirmer, _) = watermark();
+        for seq in 1..=3 * REFUSALS_MAX as u64 {
+            confirmer.hold(seq..=seq);
+            assert_eq!(confirmer.refuse(), Ok(()));
+            assert_eq!(confirmer.confirmed(), seq);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Setup, test, ci, tidy, peers, simulate and perf for this workspace.
 
 mod error;
+mod peers;
 mod perf;
 mod random;
 mod simulate;
@@ -19,6 +20,7 @@ struct Command {
 
 /// Every subcommand there is, in the order the help shows them.
 const COMMANDS: &[Command] = &[
+    command("peers", "Run other people's clients and memcached's own tests against a server", peers::command),
     command("perf", "Measure CPU per request and memory per item against memcached", perf::run),
     command("simulate", "Compare segments, eviction and placement with slab classes", simulate::run),
     command("tidy", "Check crate edges, lengths, unsafe files, dead files, paths, words", tidy::run),

@@ -4,10 +4,17 @@
 //! failure of its suite: nothing is skipped silently.
 
 mod debian;
+mod go;
+mod java;
 mod memcached_t;
 mod memccapable;
+mod node;
+mod nutcracker;
 mod outcome;
 mod process;
+mod python;
+mod ruby;
+mod rust;
 mod server;
 mod site;
 
@@ -62,6 +69,33 @@ const SUITES: &[Suite] = &[
         about: "libmemcached's conformance tests, binary",
         run: memccapable::binary,
     },
+    Suite { name: "pymemcache", about: "pymemcache's own integration tests", run: python::pymemcache },
+    Suite { name: "pylibmc-text", about: "pylibmc over the text protocol", run: python::pylibmc_text },
+    Suite { name: "pylibmc-binary", about: "pylibmc over the binary protocol", run: python::pylibmc_binary },
+    Suite { name: "python-memcached", about: "python-memcached, text", run: python::python_memcached },
+    Suite { name: "bmemcached", about: "python-binary-memcached, binary", run: python::bmemcached },
+    Suite {
+        name: "meta-memcache",
+        about: "meta-memcache for Python, meta commands",
+        run: python::meta_memcache,
+    },
+    Suite { name: "dalli", about: "Debian's ruby-dalli 3.0.6, binary", run: ruby::run },
+    Suite { name: "gomemcache", about: "gomemcache's own tests", run: go::run },
+    Suite { name: "spymemcached-text", about: "Debian's libspymemcached-java, text", run: java::text },
+    Suite { name: "spymemcached-binary", about: "Debian's libspymemcached-java, binary", run: java::binary },
+    Suite { name: "memjs", about: "memjs for Node.js, binary", run: node::run },
+    Suite { name: "memcache-crate-text", about: "the memcache crate for Rust, text", run: rust::text },
+    Suite { name: "memcache-crate-binary", about: "the memcache crate for Rust, binary", run: rust::binary },
+    Suite {
+        name: "memcache-crate-meta",
+        about: "the memcache crate for Rust, meta commands",
+        run: rust::meta,
+    },
+    Suite {
+        name: "nutcracker",
+        about: "twemproxy before two servers, one of them killed",
+        run: nutcracker::run,
+    },
 ];
 
 /// Runs the suites named in `only` (all of them if it is empty) against `server`, an executable and its first arguments.
@@ -95,7 +129,7 @@ pub(crate) fn run(server: &[String], only: &[String]) -> Result<Vec<SuiteCount>,
     Ok(counts)
 }
 
-/// `cargo xtask peers [SUITE...] [--server "PATH ARGUMENT..."] [--list]`
+/// `cargo xtask peers [SUITE...] [--server "PATH ARGUMENT..."]`, or `--list` for the suites, `--packages` for what they need installed.
 pub(crate) fn command(args: &[String]) -> Result<(), Error> {
     let mut server = None;
     let mut only = Vec::new();
@@ -106,6 +140,10 @@ pub(crate) fn command(args: &[String]) -> Result<(), Error> {
                 for suite in SUITES {
                     println!("{:<23}{}", suite.name, suite.about);
                 }
+                return Ok(());
+            }
+            "--packages" => {
+                println!("{}", debian_packages().join(" "));
                 return Ok(());
             }
             "--server" => {

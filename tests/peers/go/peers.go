@@ -1,0 +1,4 @@
+// Package peers names the clients, so that `go mod tidy` keeps them.
+package peers
+
+import _ "github.com/bradfitz/gomemcache/memcache"

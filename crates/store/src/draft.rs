@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::bucket::Location;
 use crate::item::{Item, Layout};
+use crate::request::View;
 use crate::segment::Queue;
 use crate::store::Store;
 
@@ -76,6 +77,14 @@ impl Pinned {
         let slot = store.segments.holding(value.as_ptr());
         store.segments.at(slot).pin();
         Pinned { store: Arc::clone(store), slot, value: NonNull::from(value) }
+    }
+}
+
+impl Store {
+    /// As [`crate::Worker::pin`], for an item in an answer, which borrows from the worker.
+    #[must_use]
+    pub fn pin(self: &Arc<Self>, item: &View<'_>) -> Pinned {
+        Pinned::new(self, item.value)
     }
 }
 

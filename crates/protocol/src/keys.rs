@@ -2,17 +2,36 @@
 
 use memchr::memchr;
 
+use crate::command::KEY_BYTES_MAX;
+use crate::meta::trim;
+
 /// One or more keys, separated by blanks. A copy starts from the first key that was not taken yet.
 ///
-/// Invariant: made by the parser only, so there is at least one key at first, and none is empty or too long.
+/// Invariant: there is at least one key at first, and none is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Keys<'a> {
-    /// Takes a text without line end.
-    pub(crate) fn new(rest: &'a [u8]) -> Self {
+    /// `None` unless there is at least one key, and all have a valid length. `words` holds no line end.
+    #[inline]
+    #[must_use]
+    pub fn new(words: &'a [u8]) -> Option<Self> {
+        let keys = Keys::unchecked(trim(words));
+        let mut count = 0;
+        for key in keys {
+            if key.len() > KEY_BYTES_MAX {
+                return None;
+            }
+            count += 1;
+        }
+        (count > 0).then_some(keys)
+    }
+
+    /// Any words at all.
+    #[inline]
+    pub(crate) fn unchecked(rest: &'a [u8]) -> Self {
         Keys { rest }
     }
 

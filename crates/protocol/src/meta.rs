@@ -1,7 +1,7 @@
 //! Keys and flags of the meta commands.
 
 use crate::base64;
-use crate::command::{Direction, KEY_BYTES_MAX, Verb};
+use crate::command::{Direction, KEY_BYTES_MAX, MetaArith, MetaDelete, MetaGet, MetaSet, Verb};
 use crate::keys::word;
 use crate::number;
 
@@ -91,7 +91,7 @@ impl<'a> MetaFlags<'a> {
     #[inline]
     #[must_use]
     pub fn iter(&self) -> FlagWords<'a> {
-        FlagWords { rest: self.sent }
+        FlagWords::new(self.sent)
     }
 
     /// All of them as they were sent.
@@ -161,6 +161,44 @@ impl<'a> MetaFlags<'a> {
     #[must_use]
     pub fn quiet(&self) -> bool {
         self.has(b'q')
+    }
+}
+
+impl<'a> MetaGet<'a> {
+    /// `None` unless key and flags are valid. With flag `b` the key is base64.
+    #[must_use]
+    pub fn new(key: &'a [u8], flags: &'a [u8]) -> Option<Self> {
+        let (key, flags) = parse(key, flags, Some(2)).ok()?;
+        flags.check_opaque().is_ok().then_some(MetaGet { key, flags })
+    }
+}
+
+impl<'a> MetaSet<'a> {
+    /// `None` unless key and flags are valid. With flag `b` the key is base64.
+    #[must_use]
+    pub fn new(key: &'a [u8], len: u32, flags: &'a [u8]) -> Option<Self> {
+        let (key, flags) = parse(key, flags, Some(3)).ok()?;
+        let verb = flags.verb().ok()?;
+        flags.check_opaque().is_ok().then_some(MetaSet { key, len, verb, flags })
+    }
+}
+
+impl<'a> MetaDelete<'a> {
+    /// `None` unless key and flags are valid. With flag `b` the key is base64.
+    #[must_use]
+    pub fn new(key: &'a [u8], flags: &'a [u8]) -> Option<Self> {
+        let (key, flags) = parse(key, flags, Some(2)).ok()?;
+        flags.check_opaque().is_ok().then_some(MetaDelete { key, flags })
+    }
+}
+
+impl<'a> MetaArith<'a> {
+    /// `None` unless key and flags are valid. With flag `b` the key is base64.
+    #[must_use]
+    pub fn new(key: &'a [u8], flags: &'a [u8]) -> Option<Self> {
+        let (key, flags) = parse(key, flags, None).ok()?;
+        let direction = flags.direction().ok()?;
+        flags.check_opaque().is_ok().then_some(MetaArith { key, direction, flags })
     }
 }
 
@@ -311,6 +349,14 @@ pub(crate) fn trim(text: &[u8]) -> &[u8] {
 #[derive(Clone, Copy, Debug)]
 pub struct FlagWords<'a> {
     rest: &'a [u8],
+}
+
+impl<'a> FlagWords<'a> {
+    /// The flags in `words`, which holds no line end.
+    #[must_use]
+    pub fn new(words: &'a [u8]) -> Self {
+        FlagWords { rest: words }
+    }
 }
 
 impl<'a> Iterator for FlagWords<'a> {

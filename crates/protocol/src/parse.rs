@@ -171,7 +171,7 @@ fn command<'a>(line: &'a [u8], options: &Options) -> Parsed<'a> {
 fn rare<'a>(line: &'a [u8], options: &Options) -> Parsed<'a> {
     let Some((verb, rest)) = word(line) else { return Err(Fault::text(UNKNOWN)) };
     let words = meta::trim(rest);
-    let last = Keys::new(words).last();
+    let last = Keys::unchecked(words).last();
     let noreply = last == Some(b"noreply");
     match verb {
         b"flush_all" => flush_all(words, noreply),
@@ -199,23 +199,14 @@ fn rare<'a>(line: &'a [u8], options: &Options) -> Parsed<'a> {
     }
 }
 
-/// The keys, if there is one and all are short enough.
 #[inline]
 fn keys(words: &[u8]) -> Result<Keys<'_>, Fault> {
-    let keys = Keys::new(words);
-    let mut count = 0;
-    for key in keys {
-        if key.len() > KEY_BYTES_MAX {
-            return Err(Fault::text(BAD_FORMAT));
-        }
-        count += 1;
-    }
-    if count > 0 { Ok(keys) } else { Err(Fault::text(BAD_FORMAT)) }
+    Keys::new(words).ok_or(Fault::text(BAD_FORMAT))
 }
 
 #[inline]
 fn get(rest: &[u8], with_cas: bool) -> Parsed<'_> {
-    Ok(Command::Get { keys: keys(meta::trim(rest))?, with_cas, touch: None })
+    Ok(Command::Get { keys: keys(rest)?, with_cas, touch: None })
 }
 
 fn get_and_touch(rest: &[u8], with_cas: bool) -> Parsed<'_> {
@@ -240,7 +231,7 @@ fn payload_len(word: &[u8]) -> Result<u32, Fault> {
 /// `<key> <flags> <exptime> <len> [<cas>] [noreply]`
 #[inline]
 fn store(rest: &[u8], verb: Verb, with_cas: bool) -> Parsed<'_> {
-    let mut words = Keys::new(rest);
+    let mut words = Keys::unchecked(rest);
     let mut next = || words.next().ok_or(Fault::text(BAD_FORMAT));
     let (key, flags, exptime, len) = (next()?, next()?, next()?, next()?);
     let len = payload_len(len)?;
@@ -265,7 +256,7 @@ fn store(rest: &[u8], verb: Verb, with_cas: bool) -> Parsed<'_> {
 /// The key of a command with other arguments, and whether its last word is `noreply`.
 #[inline]
 fn key_and_noreply(rest: &[u8], words_min: usize) -> Result<(&[u8], Keys<'_>, bool), Fault> {
-    let all = Keys::new(rest);
+    let all = Keys::unchecked(rest);
     let mut words = all;
     let Some(key) = words.next() else { return Err(Fault::text(BAD_FORMAT)) };
     if words_min > 1 && words.clone().next().is_none() {
@@ -310,7 +301,7 @@ fn touch(rest: &[u8]) -> Parsed<'_> {
 
 /// `[<delay>] [noreply]`
 fn flush_all(words: &[u8], noreply: bool) -> Parsed<'_> {
-    let mut each = Keys::new(words);
+    let mut each = Keys::unchecked(words);
     let delay = match (each.next(), each.next()) {
         (None, _) => None,
         (Some(_), None) if noreply => None,
@@ -374,7 +365,7 @@ fn meta_arith(rest: &[u8]) -> Parsed<'_> {
 /// `<key> [b]`
 fn meta_debug(rest: &[u8]) -> Parsed<'_> {
     let Some((key, flags)) = word(rest) else { return Err(Fault::text(BAD_FORMAT)) };
-    let base64 = Keys::new(flags).any(|flag| flag == b"b");
+    let base64 = Keys::unchecked(flags).any(|flag| flag == b"b");
     match MetaKey::new(key, base64) {
         Some(key) => Ok(Command::MetaDebug { key }),
         None => Err(Fault::text(BAD_FORMAT)),

@@ -1,6 +1,27 @@
 //! Sockets, workers, settings, statistics: the only crate that knows both bytes and the store.
 
 mod admin;
+mod binary;
 mod clock;
+mod connection;
 mod counters;
+mod driver;
+mod dump;
+mod error;
+mod execute;
+mod janitor;
+mod line;
+mod listener;
+mod meta;
+mod output;
+mod run;
+mod session;
 pub mod settings;
+mod shared;
+mod subject;
+mod sys;
+mod text;
+mod worker;
+
+pub use error::Error;
+pub use run::{ExitReason, Server, run};

@@ -1,0 +1,262 @@
+//! The binary protocol: what each command does, and what it answers.
+
+use std::fmt;
+use std::io::Write;
+
+use protocol::binary::{self as wire, Command, Head, Reject, Status, Step};
+use protocol::{Direction, Verb};
+use store::{Arith, Delete, Draft, Exptime, Fetch, Put, PutMode, absolute};
+
+use crate::admin::{self, Sink};
+use crate::execute::{Executor, append_value};
+use crate::meta;
+use crate::output::Output;
+use crate::session::{Fill, Outcome, Work, wants_draft};
+use crate::settings::MEMCACHED_VERSION;
+use crate::text::put_mode;
+
+/// Uses the command at the front of the input.
+pub(crate) fn command(input: &[u8], executor: &mut Executor<'_>, out: &mut Output) -> Outcome {
+    match wire::parse(input) {
+        Step::Incomplete => Outcome::More { for_value: false },
+        Step::Close => Outcome::Close,
+        Step::Reject(Reject { head, status, used, swallow, close }) => {
+            wire::failure(&head, status, out.text());
+            if close { Outcome::Close } else { Outcome::Then(used, Work::Swallow(swallow)) }
+        }
+        Step::Command { head, command, used } => match command {
+            Command::Store(store) => storage(&head, &store, input, used, executor, out),
+            Command::Quit { quiet } => {
+                if !quiet {
+                    wire::success(&head, 0, out.text());
+                }
+                Outcome::Close
+            }
+            _ => {
+                execute(&head, &command, executor, out);
+                Outcome::Used(used)
+            }
+        },
+    }
+}
+
+/// Executes a storage command whose value has arrived in a draft.
+pub(crate) fn finish(request: &[u8], draft: Draft, executor: &mut Executor<'_>, out: &mut Output) {
+    let Step::Command { head, command: Command::Store(store), .. } = wire::parse(request) else {
+        unreachable!("this was a storage command when its value was still to come");
+    };
+    let answer = executor.put_draft(draft, store.key, put(&head, &store, &[]));
+    let (status, cas) = (answer.status, answer.item.map_or(0, |item| item.cas));
+    stored(&head, &store, status, cas, executor, out);
+}
+
+/// A storage command: its value is there, or begins to arrive, or can't be stored.
+fn storage(
+    head: &Head,
+    store: &wire::Store<'_>,
+    input: &[u8],
+    used: usize,
+    executor: &mut Executor<'_>,
+    out: &mut Output,
+) -> Outcome {
+    let len = store.len as usize;
+    let status = if !executor.fits(store.key.len(), len, store.flags) {
+        store::Status::TooLarge
+    } else if let Some(value) = input.get(used..used + len) {
+        let answer = executor.put(store.key, put(head, store, value));
+        let (status, cas) = (answer.status, answer.item.map_or(0, |item| item.cas));
+        stored(head, store, status, cas, executor, out);
+        return Outcome::Used(used + len);
+    } else if wants_draft(len, input.len() - used) {
+        match executor.draft(store.key, len) {
+            Ok(draft) => {
+                let (fill, taken) = Fill::begin(draft, &input[..used], &input[used..]);
+                return Outcome::Then(used + taken, Work::Fill(Box::new(fill)));
+            }
+            Err(status) => status,
+        }
+    } else {
+        return Outcome::More { for_value: true };
+    };
+    stored(head, store, status, 0, executor, out);
+    Outcome::Then(used, Work::Swallow(u64::from(store.len)))
+}
+
+fn put<'a>(head: &Head, store: &wire::Store<'_>, value: &'a [u8]) -> Put<'a> {
+    let compare = (head.cas != 0).then_some(head.cas);
+    // With a cas id, memcached takes `add` and `replace` for `cas`.
+    let mode = match put_mode(store.verb) {
+        mode @ (PutMode::Append | PutMode::Prepend) => mode,
+        _ if compare.is_some() => PutMode::Set,
+        mode => mode,
+    };
+    Put {
+        mode,
+        flags: store.flags,
+        exptime: Exptime(store.exptime.into()),
+        value,
+        compare,
+        new_cas: None,
+        invalidate: false,
+        vivify: None,
+    }
+}
+
+fn stored(
+    head: &Head,
+    store: &wire::Store<'_>,
+    status: store::Status,
+    cas: u64,
+    executor: &mut Executor<'_>,
+    out: &mut Output,
+) {
+    use store::Status as Found;
+    let status = match (status, store.verb) {
+        (Found::Stored, _) if store.quiet => return,
+        (Found::Stored, _) => return wire::success(head, cas, out.text()),
+        (Found::Exists, _) => Status::Exists,
+        (Found::NotFound, Verb::Append | Verb::Prepend) => Status::NotStored,
+        (Found::NotFound, _) => Status::NotFound,
+        (Found::TooLarge | Found::OutOfMemory, verb) => {
+            executor.refuse_value(store.key, status, verb == Verb::Set);
+            if status == Found::TooLarge { Status::TooLarge } else { Status::OutOfMemory }
+        }
+        (_, Verb::Add) => Status::Exists,
+        (_, Verb::Replace) => Status::NotFound,
+        _ => Status::NotStored,
+    };
+    wire::failure(head, status, out.text());
+}
+
+/// Every command that needs no value and leaves the connection open.
+fn execute(head: &Head, command: &Command<'_>, executor: &mut Executor<'_>, out: &mut Output) {
+    match *command {
+        Command::Get { key, with_key, quiet, touch } => get(head, key, with_key, quiet, touch, executor, out),
+        Command::Touch { key, exptime } => {
+            let fetch = Fetch { touch: Some(Exptime(exptime.into())), ..Fetch::default() };
+            let hash = executor.store.hash(key);
+            match executor.fetch(key, hash, fetch).item {
+                Some(item) => wire::value_head(head, item.cas, item.flags, b"", 0, out.text()),
+                None => wire::failure(head, Status::NotFound, out.text()),
+            }
+        }
+        Command::Delete { key, quiet } => {
+            let compare = (head.cas != 0).then_some(head.cas);
+            match executor.delete(key, Delete { compare, ..Delete::default() }).status {
+                store::Status::Deleted if quiet => {}
+                store::Status::Deleted => wire::success(head, 0, out.text()),
+                store::Status::Exists => wire::failure(head, Status::Exists, out.text()),
+                _ => wire::failure(head, Status::NotFound, out.text()),
+            }
+        }
+        Command::Arith(arith) => arithmetic(head, &arith, executor, out),
+        Command::Flush { delay, quiet } => {
+            if !executor.shared.settings.flush_enabled {
+                return wire::failure(head, Status::Auth, out.text());
+            }
+            executor.flush(absolute(Exptime(delay.unwrap_or(0).into()), executor.now()));
+            if !quiet {
+                wire::success(head, 0, out.text());
+            }
+        }
+        Command::Noop => wire::success(head, 0, out.text()),
+        Command::Version => wire::version(head, MEMCACHED_VERSION, out.text()),
+        Command::Stat { key } => statistics(head, key, executor, out),
+        Command::Store(_) | Command::Quit { .. } => unreachable!("these are executed elsewhere"),
+    }
+}
+
+fn get(
+    head: &Head,
+    key: &[u8],
+    with_key: bool,
+    quiet: bool,
+    touch: Option<u32>,
+    executor: &mut Executor<'_>,
+    out: &mut Output,
+) {
+    let fetch = Fetch { touch: touch.map(|exptime| Exptime(exptime.into())), ..Fetch::default() };
+    let shared = executor.shared;
+    let hash = executor.store.hash(key);
+    match executor.fetch(key, hash, fetch).item {
+        Some(item) => {
+            let shown: &[u8] = if with_key { item.key } else { b"" };
+            wire::value_head(head, item.cas, item.flags, shown, item.value.len(), out.text());
+            append_value(out, shared, &item);
+        }
+        None if quiet => {}
+        None if with_key => wire::miss_with_key(head, key, out.text()),
+        None => wire::failure(head, Status::NotFound, out.text()),
+    }
+}
+
+fn arithmetic(head: &Head, request: &wire::Arith<'_>, executor: &mut Executor<'_>, out: &mut Output) {
+    let arith = Arith {
+        direction: match request.direction {
+            Direction::Incr => store::Direction::Incr,
+            Direction::Decr => store::Direction::Decr,
+        },
+        delta: request.delta,
+        vivify: request.exptime.map(|exptime| (Exptime(exptime.into()), request.initial)),
+        exptime: None,
+        compare: (head.cas != 0).then_some(head.cas),
+        new_cas: None,
+    };
+    let answer = executor.arith(request.key, arith);
+    let status = match (answer.status, answer.item) {
+        (store::Status::Stored, _) if request.quiet => return,
+        (store::Status::Stored, Some(item)) => {
+            return wire::number(head, item.cas, meta::counter(&item), out.text());
+        }
+        (store::Status::Exists, _) => Status::Exists,
+        (store::Status::NonNumeric, _) => Status::NonNumeric,
+        (store::Status::NotFound, _) => Status::NotFound,
+        _ => Status::OutOfMemory,
+    };
+    wire::failure(head, status, out.text());
+}
+
+/// Writes each statistic as a response of its own.
+struct Packets<'a> {
+    head: &'a Head,
+    out: &'a mut Vec<u8>,
+}
+
+impl Sink for Packets<'_> {
+    fn stat(&mut self, key: fmt::Arguments<'_>, value: fmt::Arguments<'_>) {
+        let mut text = Vec::with_capacity(64);
+        text.write_fmt(key).expect("a vector takes every byte, and the formatters here don't fail");
+        let name_len = text.len();
+        text.write_fmt(value).expect("a vector takes every byte, and the formatters here don't fail");
+        let (name, value) = text.split_at(name_len);
+        wire::statistic(self.head, name, value, self.out);
+    }
+}
+
+/// `stats`, by the same words as in text.
+fn statistics(head: &Head, key: &[u8], executor: &mut Executor<'_>, out: &mut Output) {
+    let mut office = executor.office();
+    let out = out.text();
+    let known = match key {
+        b"reset" => {
+            admin::reset(&office);
+            true
+        }
+        b"detail on" | b"detail off" => {
+            admin::stats(key, &mut office, &mut Vec::new());
+            true
+        }
+        b"detail dump" => {
+            let mut text = Vec::new();
+            admin::stats(key, &mut office, &mut text);
+            wire::statistic(head, b"detailed", &text, out);
+            true
+        }
+        _ => admin::group_stats(key, &mut office, &mut Packets { head, out }),
+    };
+    if known {
+        wire::statistics_end(head, out);
+    } else {
+        wire::failure(head, Status::NotFound, out);
+    }
+}

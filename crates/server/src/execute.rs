@@ -1,0 +1,212 @@
+//! From commands to answers: the place where requests meet the store. Nothing here knows a socket.
+//!
+//! Each protocol turns its commands into the store's four operations and the answers back into its own bytes; what
+//! is counted is counted here, for all of them alike.
+
+use store::{Answer, Arith, Delete, Direction, Draft, Env, Fetch, Hash, Op, Put, Request, Status, View};
+
+use crate::admin::{Seen, item_bytes};
+use crate::counters::Counters;
+use crate::output::{COPY_BYTES_MAX, Output};
+use crate::shared::Shared;
+use crate::subject::Office;
+
+/// What a worker lends to whoever executes commands.
+pub(crate) struct Executor<'w> {
+    pub(crate) store: &'w mut store::Worker,
+    pub(crate) shared: &'w Shared,
+    counters: &'w Counters,
+    pub(crate) env: Env,
+    /// Commands that may still be executed in this turn.
+    left: u32,
+}
+
+impl<'w> Executor<'w> {
+    pub(crate) fn new(
+        store: &'w mut store::Worker,
+        shared: &'w Shared,
+        counters: &'w Counters,
+        env: Env,
+    ) -> Self {
+        Executor { store, shared, counters, env, left: u32::MAX }
+    }
+
+    pub(crate) fn counters(&self) -> &'w Counters {
+        self.counters
+    }
+
+    /// Unix seconds.
+    pub(crate) fn now(&self) -> u32 {
+        self.env.now
+    }
+
+    /// A connection's turn begins.
+    pub(crate) fn begin_turn(&mut self) {
+        self.left = self.shared.settings.requests_per_event.unwrap_or(u32::MAX);
+    }
+
+    /// Takes one command from what the turn allows; false when there is none left.
+    #[inline]
+    pub(crate) fn may_go_on(&mut self) -> bool {
+        let left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        left
+    }
+
+    /// The server, for statistics and administration.
+    pub(crate) fn office(&mut self) -> Office<'_> {
+        Office { shared: self.shared, store: self.store, env: self.env }
+    }
+
+    /// Executes a fetch and counts it.
+    #[inline]
+    pub(crate) fn fetch(&mut self, key: &[u8], hash: Hash, fetch: Fetch) -> Answer<'_> {
+        let (counters, shared) = (self.counters, self.shared);
+        let answer = self.store.execute_hashed(hash, &Request { key, op: Op::Fetch(fetch) }, &self.env);
+        // What was created because nothing was there counts as found, as with memcached.
+        let hit = answer.item.is_some();
+        if fetch.touch.is_some() {
+            counters.cmd_touch.up();
+            if hit { &counters.touch_hits } else { &counters.touch_misses }.up();
+        } else {
+            counters.cmd_get.up();
+            if hit { &counters.get_hits } else { &counters.get_misses }.up();
+        }
+        if shared.admin.detail_enabled() {
+            shared.admin.seen(key, if hit { Seen::Hit } else { Seen::Miss });
+        }
+        answer
+    }
+
+    /// Looks at an item without anybody noticing.
+    pub(crate) fn peek(&mut self, key: &[u8]) -> Option<View<'_>> {
+        let fetch = Fetch { bump: false, ..Fetch::default() };
+        self.store.execute(&Request { key, op: Op::Fetch(fetch) }, &self.env).item
+    }
+
+    /// Asks for the memory of several keys at once.
+    pub(crate) fn prefetch(&mut self, hashes: impl Iterator<Item = Hash> + Clone) {
+        for hash in hashes.clone() {
+            self.store.prefetch(hash);
+        }
+        for hash in hashes {
+            self.store.prefetch_item(hash);
+        }
+    }
+
+    /// Whether an item of this size is allowed, by memcached's way of counting.
+    #[inline]
+    pub(crate) fn fits(&self, key_len: usize, value_len: usize, flags: u32) -> bool {
+        let settings = &self.shared.settings;
+        item_bytes(key_len, value_len, flags, settings.cas) <= u64::from(settings.item_bytes_max)
+    }
+
+    /// Space for a value that arrives in pieces.
+    pub(crate) fn draft(&mut self, key: &[u8], value_len: usize) -> Result<Draft, Status> {
+        let value_len = u32::try_from(value_len).map_err(|_| Status::TooLarge)?;
+        self.store.draft(key, value_len, &self.env)
+    }
+
+    /// Executes a put and counts it.
+    #[inline]
+    pub(crate) fn put(&mut self, key: &[u8], put: Put<'_>) -> Answer<'_> {
+        let (counters, shared) = (self.counters, self.shared);
+        let answer = self.store.execute(&Request { key, op: Op::Put(put) }, &self.env);
+        count_put(counters, shared, key, &put, answer.status);
+        answer
+    }
+
+    /// Executes a put whose value is in a draft, and counts it.
+    pub(crate) fn put_draft(&mut self, draft: Draft, key: &[u8], put: Put<'_>) -> Answer<'_> {
+        let (counters, shared) = (self.counters, self.shared);
+        let answer = self.store.finish(draft, &Request { key, op: Op::Put(put) }, &self.env);
+        count_put(counters, shared, key, &put, answer.status);
+        answer
+    }
+
+    /// Executes a delete and counts it.
+    #[inline]
+    pub(crate) fn delete(&mut self, key: &[u8], delete: Delete) -> Answer<'_> {
+        let (counters, shared) = (self.counters, self.shared);
+        let answer = self.store.execute(&Request { key, op: Op::Delete(delete) }, &self.env);
+        if answer.status == Status::Deleted { &counters.delete_hits } else { &counters.delete_misses }.up();
+        if shared.admin.detail_enabled() {
+            shared.admin.seen(key, Seen::Delete);
+        }
+        answer
+    }
+
+    /// Executes an arithmetic operation and counts it.
+    pub(crate) fn arith(&mut self, key: &[u8], arith: Arith) -> Answer<'_> {
+        let counters = self.counters;
+        let answer = self.store.execute(&Request { key, op: Op::Arith(arith) }, &self.env);
+        let counter = match (arith.direction, answer.status) {
+            (Direction::Incr, Status::NotFound) => Some(&counters.incr_misses),
+            (Direction::Incr, Status::Stored) => Some(&counters.incr_hits),
+            (Direction::Decr, Status::NotFound) => Some(&counters.decr_misses),
+            (Direction::Decr, Status::Stored) => Some(&counters.decr_hits),
+            _ => None,
+        };
+        if let Some(counter) = counter {
+            counter.up();
+        }
+        answer
+    }
+
+    /// A value that is too large or has no place: what it should have replaced is forgotten, so that nobody takes
+    /// the old value for the new one.
+    pub(crate) fn refuse_value(&mut self, key: &[u8], status: Status, forget: bool) {
+        match status {
+            Status::TooLarge => self.counters.store_too_large.up(),
+            _ => self.counters.store_no_memory.up(),
+        }
+        if forget {
+            self.store.forget(key);
+        }
+    }
+
+    /// `flush_all`. `at` is when; now if that is not in the future.
+    pub(crate) fn flush(&mut self, at: u32) {
+        self.counters.cmd_flush.up();
+        if at > self.env.now {
+            self.shared.store.flush_at(at);
+        } else {
+            self.shared.store.flush();
+        }
+        self.env = self.shared.store.env(self.env.now);
+    }
+
+    /// The clock was moved.
+    pub(crate) fn resample_time(&mut self) {
+        self.env = self.shared.env();
+    }
+}
+
+/// Counts a put. One that was refused for its size is counted where it is refused.
+fn count_put(counters: &Counters, shared: &Shared, key: &[u8], put: &Put<'_>, status: Status) {
+    if matches!(status, Status::TooLarge | Status::OutOfMemory) {
+        return;
+    }
+    counters.cmd_set.up();
+    if put.compare.is_some() {
+        match status {
+            Status::NotFound => counters.cas_misses.up(),
+            Status::Stored => counters.cas_hits.up(),
+            Status::Exists => counters.cas_badval.up(),
+            _ => {}
+        }
+    }
+    if shared.admin.detail_enabled() {
+        shared.admin.seen(key, Seen::Set);
+    }
+}
+
+/// Appends a value: by copy when it is small, otherwise from where it lies.
+#[inline]
+pub(crate) fn append_value(out: &mut Output, shared: &Shared, item: &View<'_>) {
+    if item.value.len() <= COPY_BYTES_MAX {
+        out.text().extend_from_slice(item.value);
+    } else {
+        out.pinned(shared.store.pin(item));
+    }
+}

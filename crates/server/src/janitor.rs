@@ -1,0 +1,24 @@
+//! The janitor: a thread that lets the store expire, evict and compact in small steps.
+
+use std::time::Duration;
+
+use crate::shared::{Shared, Stop};
+
+/// How long it rests when there is nothing to do.
+const REST: Duration = Duration::from_millis(50);
+
+/// How much it does at once, in items looked at. Between two steps others may take its core.
+const STEP: usize = 256;
+
+/// Keeps house until the server stops.
+pub(crate) fn run(shared: &Shared) {
+    while shared.stop() == Stop::Not {
+        let more = shared.store.maintain(&shared.env(), STEP);
+        shared.janitor_rounds.up();
+        if more {
+            std::thread::yield_now();
+        } else {
+            std::thread::park_timeout(REST);
+        }
+    }
+}

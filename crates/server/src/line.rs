@@ -1,0 +1,89 @@
+//! The line protocol: four commands over the same operators.
+
+use protocol::line::{self as wire, Command, Options, Step};
+use store::{Delete, Exptime, Fetch, Put, PutMode, Status};
+
+use crate::dump::{Dump, Kind};
+use crate::execute::{Executor, append_value};
+use crate::output::Output;
+use crate::session::{Outcome, Work};
+
+/// Uses the command at the front of the input, whose first `searched` bytes are known to hold no line end.
+pub(crate) fn command(
+    input: &[u8],
+    searched: &mut usize,
+    executor: &mut Executor<'_>,
+    out: &mut Output,
+) -> Outcome {
+    let options = Options::for_values(executor.shared.settings.item_bytes_max as usize);
+    let step = wire::parse(input, *searched, &options);
+    *searched = 0;
+    match step {
+        Step::Incomplete => {
+            *searched = input.len();
+            Outcome::More { for_value: false }
+        }
+        Step::Close => Outcome::Close,
+        Step::Reject { answer, used } => {
+            out.text().extend_from_slice(answer);
+            Outcome::Used(used)
+        }
+        Step::Command { command: Command::GetAll, used } => {
+            Outcome::Then(used, Work::Dump(Box::new(Dump::new(Kind::GetAll))))
+        }
+        Step::Command { command, used } => {
+            execute(&command, executor, out);
+            Outcome::Used(used)
+        }
+    }
+}
+
+fn execute(command: &Command<'_>, executor: &mut Executor<'_>, out: &mut Output) {
+    match *command {
+        Command::Set { key, value } => {
+            let status = if executor.fits(key.len(), value.len(), 0) {
+                executor.put(key, put(value)).status
+            } else {
+                Status::TooLarge
+            };
+            let answer = match status {
+                Status::Stored => wire::OK,
+                Status::TooLarge => wire::TOO_LARGE,
+                _ => wire::OUT_OF_MEMORY,
+            };
+            if status != Status::Stored {
+                executor.refuse_value(key, status, true);
+            }
+            out.text().extend_from_slice(answer);
+        }
+        Command::Get { key } => {
+            let shared = executor.shared;
+            let hash = executor.store.hash(key);
+            match executor.fetch(key, hash, Fetch::default()).item {
+                Some(item) => {
+                    append_value(out, shared, &item);
+                    out.text().push(b'\n');
+                }
+                None => out.text().extend_from_slice(wire::NIL),
+            }
+        }
+        Command::Del { key } => {
+            let deleted = executor.delete(key, Delete::default()).status == Status::Deleted;
+            out.text().extend_from_slice(if deleted { wire::DELETED } else { wire::NOT_FOUND });
+        }
+        Command::GetAll => unreachable!("it is executed in pieces"),
+    }
+}
+
+fn put(value: &[u8]) -> Put<'_> {
+    Put {
+        mode: PutMode::Set,
+        flags: 0,
+        exptime: Exptime(0),
+        value,
+        compare: None,
+        new_cas: None,
+        invalidate: false,
+        vivify: None,
+    }
+}

@@ -1,0 +1,172 @@
+//! What a connection has to send: bytes, and large values between them that are sent from where they lie.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::AsFd;
+
+use store::Pinned;
+
+use crate::driver::{self, Moved};
+
+/// Values above this are not copied: they are sent from the item, which stays pinned until then.
+pub(crate) const COPY_BYTES_MAX: usize = 16 << 10;
+
+/// Above this much that was not sent yet, nothing more is executed for the connection. One command can add at most
+/// one value to it (16 KiB copied, or a pinned item of any size), as commands for several keys stop between keys.
+pub(crate) const QUEUED_BYTES_MAX: usize = 256 << 10;
+
+/// Pieces given to the kernel in one call.
+const PIECES_MAX: usize = 64;
+
+/// A buffer larger than this is given back when it has been sent.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that wait to be sent.
+#[derive(Default)]
+pub(crate) struct Output {
+    bytes: Vec<u8>,
+    /// How many of `bytes` were sent.
+    sent: usize,
+    /// Values to be sent in front of the byte at their position. Invariant: positions don't fall.
+    large: VecDeque<Large>,
+    /// What of `large` was not sent.
+    large_bytes: usize,
+}
+
+struct Large {
+    position: usize,
+    value: Pinned,
+    sent: usize,
+}
+
+impl Output {
+    /// Where text is appended.
+    #[inline]
+    pub(crate) fn text(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Appends a value without copying it.
+    pub(crate) fn pinned(&mut self, value: Pinned) {
+        if !value.is_empty() {
+            self.large_bytes += value.len();
+            self.large.push_back(Large { position: self.bytes.len(), value, sent: 0 });
+        }
+    }
+
+    /// How many bytes wait.
+    #[inline]
+    pub(crate) fn queued(&self) -> usize {
+        self.bytes.len() - self.sent + self.large_bytes
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sent == self.bytes.len() && self.large.is_empty()
+    }
+
+    /// Whether so much waits that nothing should be added.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.queued() >= QUEUED_BYTES_MAX
+    }
+
+    /// The memory this holds, without the values, which belong to the store.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.large.capacity() * size_of::<Large>()
+    }
+
+    /// Sends what the socket takes. `Bytes` when all was sent.
+    pub(crate) fn send(&mut self, socket: impl AsFd) -> Moved {
+        let mut total = 0;
+        loop {
+            if self.is_empty() {
+                self.reset();
+                return Moved::Bytes(total);
+            }
+            let moved = if self.large.is_empty() {
+                driver::write(&socket, &self.bytes[self.sent..])
+            } else {
+                self.send_pieces(&socket)
+            };
+            match moved {
+                Moved::Bytes(count) => {
+                    self.advance(count);
+                    total += count;
+                }
+                other => {
+                    self.compact();
+                    return other;
+                }
+            }
+        }
+    }
+
+    /// Forgets what was sent, so that a reader that is always a little late does not make the buffer grow for ever.
+    fn compact(&mut self) {
+        if self.sent < QUEUED_BYTES_MAX {
+            return;
+        }
+        self.bytes.drain(..self.sent);
+        for large in &mut self.large {
+            large.position -= self.sent;
+        }
+        self.sent = 0;
+    }
+
+    fn send_pieces(&self, socket: impl AsFd) -> Moved {
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        let mut count = 0;
+        let mut from = self.sent;
+        for large in &self.large {
+            if count + 2 > PIECES_MAX {
+                return driver::write_vectored(socket, &pieces[..count]);
+            }
+            if from < large.position {
+                pieces[count] = IoSlice::new(&self.bytes[from..large.position]);
+                from = large.position;
+                count += 1;
+            }
+            pieces[count] = IoSlice::new(&large.value[large.sent..]);
+            count += 1;
+        }
+        if from < self.bytes.len() && count < PIECES_MAX {
+            pieces[count] = IoSlice::new(&self.bytes[from..]);
+            count += 1;
+        }
+        driver::write_vectored(socket, &pieces[..count])
+    }
+
+    /// Notes that `count` more bytes were sent.
+    fn advance(&mut self, mut count: usize) {
+        while count > 0 {
+            let Some(large) = self.large.front_mut() else {
+                self.sent += count;
+                assert!(self.sent <= self.bytes.len(), "no more is sent than there was");
+                return;
+            };
+            if self.sent < large.position {
+                let step = count.min(large.position - self.sent);
+                self.sent += step;
+                count -= step;
+                continue;
+            }
+            let step = count.min(large.value.len() - large.sent);
+            large.sent += step;
+            self.large_bytes -= step;
+            count -= step;
+            if large.sent == large.value.len() {
+                self.large.pop_front();
+            }
+        }
+    }
+
+    fn reset(&mut self) {
+        self.sent = 0;
+        self.bytes.clear();
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Starting and stopping: threads in a process, or a whole process that does nothing else.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use store::{Store, StoreOptions};
+
+use crate::clock::Clock;
+use crate::connection::Speaks;
+use crate::driver::Driver;
+use crate::error::{Error, Kind};
+use crate::listener::{self, Acceptor, Listener};
+use crate::settings::Settings;
+use crate::shared::{Post, Shared, Stop};
+use crate::sys::{self, Signal, Signals, User};
+use crate::{janitor, worker};
+
+/// Why a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitReason {
+    /// A signal or a client asked for it.
+    Stopped,
+    /// SIGUSR1 or a client asked for it to be graceful.
+    StoppedGracefully,
+}
+
+/// A running server, inside a process that may do other things too.
+pub struct Server {
+    shared: Arc<Shared>,
+    /// Woken when the server is asked to stop.
+    main: Driver,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Opens the sockets and starts the threads. Nothing is changed that concerns the whole process.
+    pub fn start(settings: Settings) -> Result<Self, Error> {
+        let listeners = listener::bind_all(&settings)?;
+        Self::start_with(settings, listeners)
+    }
+
+    fn start_with(settings: Settings, listeners: Vec<Listener>) -> Result<Self, Error> {
+        let failed = || Error::errno("cannot watch sockets");
+        let clock = Clock::new();
+        let store = open_store(&settings, clock.now())?;
+        let main = Driver::new().map_err(failed())?;
+        let accepting = Driver::new().map_err(failed())?;
+        let mut drivers = Vec::new();
+        let mut posts = Vec::new();
+        for _ in 0..settings.threads.max(1) {
+            let driver = Driver::new().map_err(failed())?;
+            posts.push(Post::new(driver.waker().map_err(failed())?));
+            drivers.push(driver);
+        }
+        let wakers = (main.waker().map_err(failed())?, accepting.waker().map_err(failed())?);
+        let shared = Arc::new(Shared::new(settings, store, clock, posts, listeners, wakers));
+        let mut server = Server { shared, main, threads: Vec::new() };
+        // From here on, whatever fails, dropping the server ends the threads that run already.
+        for (number, driver) in drivers.into_iter().enumerate() {
+            let shared = Arc::clone(&server.shared);
+            let store =
+                shared.store.worker(number as u16).map_err(|error| Error::new(Kind::Store { error }))?;
+            let worker = worker::Worker::new(number, shared, driver, store);
+            server.spawn(format!("worker {number}"), move || worker.run())?;
+        }
+        let shared = Arc::clone(&server.shared);
+        server.spawn("janitor".into(), move || janitor::run(&shared))?;
+        // Only now, so that no client is told yes by a server that then doesn't start.
+        let shared = Arc::clone(&server.shared);
+        Acceptor::new(&shared, Driver::new().map_err(failed())?).map(drop)?;
+        server.spawn("listener".into(), move || {
+            if let Ok(acceptor) = Acceptor::new(&shared, accepting) {
+                acceptor.run();
+            }
+        })?;
+        Ok(server)
+    }
+
+    fn spawn(&mut self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let thread = thread::Builder::new().name(name).spawn(body);
+        self.threads.push(thread.map_err(Error::system("cannot start a thread"))?);
+        Ok(())
+    }
+
+    /// The addresses that memcached's protocols are spoken at.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_where(|listener| listener.speaks != Speaks::Line)
+    }
+
+    /// The addresses that the line protocol is spoken at.
+    pub fn line_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_where(|listener| listener.speaks == Speaks::Line)
+    }
+
+    fn addresses_where(&self, is_meant: impl Fn(&Listener) -> bool) -> Vec<SocketAddr> {
+        let meant = self.shared.listeners.iter().filter(|listener| is_meant(listener));
+        meant.filter_map(|listener| listener.address).collect()
+    }
+
+    /// Stops, after sending the answers that were computed already, for a bounded time.
+    pub fn stop(mut self) -> ExitReason {
+        self.stop_threads()
+    }
+
+    /// Waits until the server is asked to stop, by a client or by one of the signals, and stops.
+    fn wait(mut self, signals: &Signals) -> Result<ExitReason, Error> {
+        let failed = Error::errno("cannot wait for signals");
+        self.main.watch_level(signals.fd(), 0).map_err(failed)?;
+        let mut ready = Vec::new();
+        while self.shared.stop() == Stop::Not {
+            self.main.wait(None, &mut ready);
+            while let Some(signal) = signals.next() {
+                match signal {
+                    Signal::Stop => self.shared.ask_to_stop(Stop::Soon),
+                    Signal::StopGracefully => self.shared.ask_to_stop(Stop::Gracefully),
+                    // There is nothing yet that can be read again.
+                    Signal::Reload => {}
+                }
+            }
+        }
+        Ok(self.stop_threads())
+    }
+
+    fn stop_threads(&mut self) -> ExitReason {
+        self.shared.ask_to_stop(Stop::Soon);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            // A worker that panicked has said so already.
+            let _ = thread.join();
+        }
+        match self.shared.stop() {
+            Stop::Gracefully => ExitReason::StoppedGracefully,
+            Stop::Not | Stop::Soon => ExitReason::Stopped,
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop_threads();
+    }
+}
+
+fn open_store(settings: &Settings, now: u32) -> Result<Arc<Store>, Error> {
+    Store::new(StoreOptions {
+        memory_bytes: settings.memory_bytes,
+        item_bytes_max: settings.item_bytes_max,
+        evict: settings.evict,
+        seed: random_seed(),
+        workers_max: settings.threads.max(1) as usize,
+        hash_power: settings.hash_power_initial,
+        huge_pages: settings.large_pages,
+        cas: settings.cas,
+        start_unix: now,
+    })
+    .map_err(|error| Error::new(Kind::Store { error }))
+}
+
+/// A number that a client cannot guess: the standard library's hash tables are keyed with one.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// Runs a server as the whole process: limits, user, background, pid file, signals.
+pub fn run(settings: Settings) -> Result<ExitReason, Error> {
+    let user = wanted_user(&settings)?;
+    listener::allow_descriptors(&settings)?;
+    if settings.coredumps {
+        allow_coredumps()?;
+    }
+    let listeners = listener::bind_all(&settings)?;
+    if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {
+        listener::write_ports(Path::new(&path), &listeners)?;
+    }
+    if settings.lock_memory
+        && let Err(error) = sys::lock_memory()
+    {
+        eprintln!("warning: -k: failed to keep the memory resident: {error}");
+    }
+    if let Some((name, user)) = user {
+        user.become_it().map_err(|error| Error::new(Kind::User { name, error }))?;
+    }
+    if settings.daemonize {
+        sys::daemonize(settings.coredumps).map_err(Error::system("cannot go into the background"))?;
+    }
+    let signals = Signals::new().map_err(Error::system("cannot take signals"))?;
+    let pidfile = PidFile::write(settings.pidfile.as_deref())?;
+    let unix_socket = settings.unix_socket.clone();
+    let reason = Server::start_with(settings, listeners)?.wait(&signals);
+    drop(pidfile);
+    if let Some(path) = unix_socket {
+        let _ = std::fs::remove_file(path);
+    }
+    reason
+}
+
+/// The user to become: only root can, so others' `-u` is no matter.
+fn wanted_user(settings: &Settings) -> Result<Option<(String, User)>, Error> {
+    match &settings.user {
+        Some(name) if rustix::process::geteuid().is_root() => {
+            let user = User::named(name).map_err(Error::system("cannot look up the user of -u"))?;
+            match user {
+                Some(user) => Ok(Some((name.clone(), user))),
+                None => Err(Error::new(Kind::NoSuchUser { name: name.clone() })),
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+fn allow_coredumps() -> Result<(), Error> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let unlimited = Rlimit { current: None, maximum: None };
+    let maximum = getrlimit(Resource::Core).maximum;
+    let within = Rlimit { current: maximum, maximum };
+    setrlimit(Resource::Core, unlimited)
+        .or_else(|_| setrlimit(Resource::Core, within))
+        .map_err(Error::errno("failed to ensure corefile creation"))
+}
+
+/// The file that tells the process id, while the server runs.
+struct PidFile(Option<PathBuf>);
+
+impl PidFile {
+    fn write(path: Option<&Path>) -> Result<Self, Error> {
+        if let Some(path) = path {
+            // Whoever waits for the file must not find it empty.
+            let mut unfinished = path.as_os_str().to_owned();
+            unfinished.push(".tmp");
+            std::fs::write(&unfinished, format!("{}\n", std::process::id()))
+                .and_then(|()| std::fs::rename(&unfinished, path))
+                .map_err(|error| Error::new(Kind::Write { path: path.to_owned(), error }))?;
+        }
+        Ok(PidFile(path.map(Path::to_owned)))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The program as a user sees it: help, version, mistakes.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_veracache");
+
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn run(name: &str, line: &str) -> Said {
+    let output = Command::new(PROGRAM)
+        .arg0(name)
+        .args(line.split_whitespace())
+        .output()
+        .expect("the program was built for this test");
+    Said {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).expect("text"),
+        err: String::from_utf8(output.stderr).expect("text"),
+    }
+}
+
+/// A line ends with this code, its first line on standard output and all of standard error begin like this.
+fn check(line: &str, code: i32, out: &str, err: &str) {
+    check_as("veracache", line, code, out, err);
+}
+
+fn check_as(name: &str, line: &str, code: i32, out: &str, err: &str) {
+    let said = run(name, line);
+    assert_eq!(said.code, Some(code), "{line}: {}", said.err);
+    assert!(said.out.starts_with(out), "{line}: {}", said.out);
+    assert!(said.err.starts_with(err), "{line}: {}", said.err);
+    assert_eq!(said.out.is_empty(), out.is_empty(), "{line}: {}", said.out);
+    assert_eq!(said.err.is_empty(), err.is_empty(), "{line}: {}", said.err);
+    assert!(said.err.lines().count() <= 1, "{line}: more than one line: {}", said.err);
+    for text in said.out.lines().chain(said.err.lines().filter(|_| code == 2)) {
+        assert!(text.chars().count() <= 80, "{line}: wider than 80 columns: {text}");
+    }
+}
+
+#[test]
+fn words() {
+    let help = "A memcached-compatible cache server that checks its own answers.\n";
+    for line in ["", "help", "-h", "--help", "help version"] {
+        check(line, 0, help, "");
+    }
+    for line in ["help serve", "serve -h", "serve --help", "serve -m 64 -h"] {
+        check(line, 0, "memcached 1.6.45\n-p, --port=<num>", "");
+    }
+    for line in ["serve -V", "serve --version"] {
+        check(line, 0, "memcached 1.6.45\n", "");
+    }
+    for line in ["version", "-V", "--version"] {
+        check(line, 0, "veracache 0.1.0 (speaks as memcached 1.6.45)\n", "");
+    }
+    check("serve -i", 0, "veracache is licensed under", "");
+}
+
+#[test]
+fn by_the_name_of_memcached() {
+    check_as("/usr/bin/memcached", "-V", 0, "memcached 1.6.45\n", "");
+    check_as("memcached", "-h", 0, "memcached 1.6.45\n", "");
+    check_as("memcached", "-S", 64, "", "veracache: -S: SASL authentication is not supported");
+}
+
+#[test]
+fn mistakes() {
+    check("sevre", 2, "", "veracache: there is no command \"sevre\"; veracache help lists them\n");
+    check("help sevre", 2, "", "veracache: there is no command \"sevre\"; veracache help lists them\n");
+    check("-m 64", 2, "", "veracache: -m is no command; to run a server: veracache serve -m 64\n");
+    check("serve -Q", 1, "", "veracache: there is no flag -Q; -h lists them all\n");
+    check("serve -c 0", 1, "", "veracache: Maximum connections must be");
+    check("serve -I 1000", 64, "", "veracache: Item max size cannot be less than 1024 bytes.");
+    check("serve -o ext_path=/x:1G", 64, "", "veracache: -o ext_path: storage on flash is not supported");
+}

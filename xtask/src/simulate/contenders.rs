@@ -60,22 +60,23 @@ fn s3(change: S3) -> Settings {
 pub(super) fn for_workload(name: &str) -> Vec<Contender> {
     let mut list = references();
     match name {
-        "zipf-0.99" => group(&mut list, queue_variants(&[20], &[1])),
-        "zipf-0.9" => group(&mut list, queue_variants(&[5, 20, 30], &[1, 2])),
-        "once" | "drift" => group(&mut list, queue_variants(&[5, 20], &[1])),
+        "zipf-0.99" => group(&mut list, queue_variants(&[20], &[2])),
+        "zipf-0.9" => group(&mut list, queue_variants(&[5, 20, 30], &[2])),
+        "once" | "drift" => group(&mut list, queue_variants(&[5, 20], &[2])),
         "write-85" | "write-flat" => {
-            group(&mut list, page_variants());
+            group(&mut list, large_variants());
             group(&mut list, compaction_variants(&[0, 50, 65, 85, 90]));
+            group(&mut list, queue_variants(&[], &[]));
         }
         "write-95" | "write-4x" => {
-            group(&mut list, page_variants());
+            group(&mut list, large_variants());
             group(&mut list, compaction_variants(&[0, 50, 65, 85, 90]));
-            group(&mut list, queue_variants(&[5, 20, 30], &[1]));
+            group(&mut list, queue_variants(&[5, 20, 30], &[2]));
         }
         "mixed" | "mixed-256" => {
-            group(&mut list, page_variants());
+            group(&mut list, large_variants());
             group(&mut list, compaction_variants(&[0]));
-            group(&mut list, queue_variants(&[], &[1]));
+            group(&mut list, queue_variants(&[], &[]));
         }
         _ => {
             group(&mut list, compaction_variants(&[0, 50, 90]));
@@ -103,24 +104,22 @@ pub(super) fn references() -> Vec<Contender> {
     ]
 }
 
-fn page_variants() -> Vec<Contender> {
+/// Other ways with values of 1 KiB and more.
+fn large_variants() -> Vec<Contender> {
     vec![
         Contender::new("pages >= 1 KiB, step 1.25", Kind::Hybrid(BASE, 125)),
         Contender::new("pages >= 1 KiB, step 1.08", Kind::Hybrid(BASE, 108)),
+        Contender::new("S3 by size", Kind::Log(s3(S3 { by_size: true, ..S3_BASE }))),
     ]
 }
 
-/// Every combination but the base itself, then what changes one other thing.
+/// The base with one thing about its queues changed.
 fn queue_variants(small_percents: &[u32], thresholds: &[u8]) -> Vec<Contender> {
     let mut list = Vec::new();
-    for &small_percent in [10].iter().chain(small_percents) {
-        for &threshold in thresholds {
-            let change = S3 { small_percent, threshold, ..S3_BASE };
-            if change != S3_BASE {
-                let name = format!("S3 small {small_percent} %, reads >= {threshold}");
-                list.push(Contender::new(name, Kind::Log(s3(change))));
-            }
-        }
+    let changes = small_percents.iter().map(|&small_percent| S3 { small_percent, ..S3_BASE });
+    for change in changes.chain(thresholds.iter().map(|&threshold| S3 { threshold, ..S3_BASE })) {
+        let name = format!("S3 small {} %, reads >= {}", change.small_percent, change.threshold);
+        list.push(Contender::new(name, Kind::Log(s3(change))));
     }
     for ghost_percent in [0, 100] {
         let name = format!("S3 ghosts {ghost_percent} %");
@@ -130,9 +129,6 @@ fn queue_variants(small_percents: &[u32], thresholds: &[u8]) -> Vec<Contender> {
     list.push(Contender::new("S3 known keys straight to main", Kind::Log(s3(direct))));
     let neither = S3 { ghost_percent: 0, ..direct };
     list.push(Contender::new("S3 straight to main, no ghosts", Kind::Log(s3(neither))));
-    if small_percents.is_empty() {
-        list.push(Contender::new("S3 by size", Kind::Log(s3(S3 { by_size: true, ..S3_BASE }))));
-    }
     list
 }
 

@@ -81,7 +81,8 @@ impl Pinned {
 }
 
 impl Store {
-    /// As [`crate::Worker::pin`], for an item in an answer, which borrows from the worker.
+    /// An owned view of an item's value that outlives the round, for sending it in pieces. It keeps the item's
+    /// segment from being used again, so it is to be held as short as possible.
     #[must_use]
     pub fn pin(self: &Arc<Self>, item: &View<'_>) -> Pinned {
         Pinned::new(self, item.value)

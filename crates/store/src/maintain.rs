@@ -79,7 +79,7 @@ impl Store {
         self.grow();
         for _ in 0..steps {
             let stepped = self.sweep_one(&mut maintenance, env)
-                || self.is_pressed() && self.free_one(&mut maintenance, env);
+                || self.coming_bytes() < self.low_watermark_bytes() && self.free_one(&mut maintenance, env);
             self.segments.reclaim(self.epochs.passed());
             if !stepped {
                 return false;

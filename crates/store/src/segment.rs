@@ -95,6 +95,8 @@ pub(crate) struct Ledger {
     resident: u64,
     /// Those of them that are free to use.
     warm_bytes: u64,
+    /// Those of them that will be, once an epoch has passed.
+    retired_bytes: u64,
 }
 
 /// One queue: segments by rank, the oldest first.
@@ -130,6 +132,7 @@ impl Segments {
             main: Line::default(),
             resident: 0,
             warm_bytes: 0,
+            retired_bytes: 0,
         };
         Ok(Segments {
             memory,
@@ -350,6 +353,7 @@ impl Segments {
         {
             let mut ledger = self.ledger();
             self.dequeue(&mut ledger, slot);
+            ledger.retired_bytes += segment.resident.load(Ordering::Relaxed);
             ledger.retired.push_back((retire(), slot));
         }
     }
@@ -367,6 +371,7 @@ impl Segments {
             }
             freed += 1;
             let resident = segment.resident.load(Ordering::Relaxed);
+            ledger.retired_bytes -= resident;
             ledger.warm_bytes += resident;
             if resident == self.segment_bytes() as u64 && segment.slots.load(Ordering::Relaxed) == 1 {
                 ledger.warm.push(slot);
@@ -494,6 +499,11 @@ impl Ledger {
     /// Bytes that could be taken within the budget.
     pub(crate) fn free_bytes(&self, budget: u64) -> u64 {
         (budget + self.warm_bytes).saturating_sub(self.resident)
+    }
+
+    /// Bytes that could be taken once the epochs have passed.
+    pub(crate) fn coming_bytes(&self, budget: u64) -> u64 {
+        self.free_bytes(budget) + self.retired_bytes
     }
 
     fn has_free(&self, bytes: u64, demand: Demand) -> bool {

@@ -269,6 +269,12 @@ impl Store {
         self.segments.ledger().free_bytes(budget)
     }
 
+    /// Free memory, and what will be free when everybody has passed a quiescent point.
+    pub(crate) fn coming_bytes(&self) -> u64 {
+        let budget = self.budget();
+        self.segments.ledger().coming_bytes(budget)
+    }
+
     /// Below this much free memory, maintenance makes room.
     pub(crate) fn low_watermark_bytes(&self) -> u64 {
         let segment = self.segments.segment_bytes() as u64;

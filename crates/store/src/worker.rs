@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::CLASSES;
 use crate::bucket::{Entry, Location};
 use crate::crc::crc32c;
-use crate::draft::{Draft, Pinned};
+use crate::draft::Draft;
 use crate::epoch::Participant;
 use crate::index::{Found, Hash, Locked};
 use crate::item::{Access, Facts, Item, Layout};
@@ -21,8 +21,11 @@ use crate::request::{
 use crate::segment::{CAS_OFFSET_BITS, Queue};
 use crate::store::{Gone, RESERVED_SEGMENTS, Store};
 
-/// How often a worker tries to make room for one write before it gives up.
-const ROOM_ATTEMPTS: usize = 256;
+/// How often a worker lets others run while it waits for room for one write, before it gives up.
+const ROOM_ATTEMPTS: usize = 4096;
+
+/// After so many of them it no longer trusts that what is retired comes free: somebody may have it pinned.
+const PATIENT_ATTEMPTS: usize = 1024;
 
 /// After so many new entries a worker looks whether the index has to grow.
 const GROWTH_INTERVAL: u32 = 32;
@@ -178,13 +181,6 @@ impl Worker {
             store.forget(&locked, found, Gone::Asked, false, store.counters(self.participant.place()));
         }
         found.is_some()
-    }
-
-    /// An owned view of an item's value that outlives the round, for sending it in pieces. It keeps the item's
-    /// segment from being used again, so it is to be held as short as possible.
-    #[must_use]
-    pub fn pin(&self, item: &View<'_>) -> Pinned {
-        Pinned::new(&self.store, item.value)
     }
 
     fn begin(&mut self) {
@@ -343,7 +339,10 @@ impl Worker {
                 let hash = store.hash(at.request.key);
                 let entry = Entry::live(hash.tag(), u64::from(is_back), location);
                 let inserted = at.locked.insert(entry, |location| store.hash_of(location));
-                counters.displaced.add(usize::from(inserted.displaced));
+                if inserted.displaced {
+                    counters.displaced.add(1);
+                    self.inserted = GROWTH_INTERVAL;
+                }
                 if let Some(evicted) = inserted.evicted {
                     store.account_gone(evicted.location(), Gone::Evicted, counters);
                 }
@@ -461,13 +460,14 @@ impl Worker {
         if wanted > store.budget() {
             return false;
         }
-        let attempts = ROOM_ATTEMPTS + 4 * (needed / store.segments.segment_bytes() as u64) as usize;
-        for _ in 0..attempts {
+        for attempt in 0..ROOM_ATTEMPTS {
             self.participant.round();
             if store.free_bytes() >= wanted {
                 return true;
             }
-            if !store.make_room(env) {
+            let is_coming = store.coming_bytes() >= wanted && attempt < PATIENT_ATTEMPTS;
+            if is_coming || !store.make_room(env) {
+                store.segments.reclaim(store.epochs.passed());
                 std::thread::yield_now();
             }
         }

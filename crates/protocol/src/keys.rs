@@ -1,9 +1,9 @@
 //! The keys of a classic multiget.
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 
 use crate::command::KEY_BYTES_MAX;
-use crate::meta::trim;
+use crate::meta::{is_word, trim};
 
 /// One or more keys, separated by blanks. A copy starts from the first key that was not taken yet.
 ///
@@ -14,10 +14,15 @@ pub struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// `None` unless there is at least one key, and all have a valid length. `words` holds no line end.
-    #[inline]
+    /// `None` unless there is at least one key, all have a valid length, and none could break out of a line.
     #[must_use]
     pub fn new(words: &'a [u8]) -> Option<Self> {
+        if memchr2(b'\r', b'\n', words).is_some() { None } else { Self::from_line(words) }
+    }
+
+    /// Takes the rest of a line.
+    #[inline]
+    pub(crate) fn from_line(words: &'a [u8]) -> Option<Self> {
         let keys = Keys::unchecked(trim(words));
         let mut count = 0;
         for key in keys {
@@ -65,4 +70,10 @@ pub(crate) fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     }
     let end = memchr(b' ', text).unwrap_or(text.len());
     Some(text.split_at(end))
+}
+
+/// Whether these bytes can be sent as a key in text; others need base64 and the meta commands, or the binary protocol.
+#[must_use]
+pub fn is_text_key(key: &[u8]) -> bool {
+    key.len() <= KEY_BYTES_MAX && is_word(key)
 }

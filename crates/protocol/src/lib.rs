@@ -20,6 +20,6 @@ pub use command::{
     Shutdown, Step, Store, Verb,
 };
 pub use encode::encode;
-pub use keys::Keys;
+pub use keys::{Keys, is_text_key};
 pub use meta::{FlagWords, KeySpace, MetaFlags, MetaKey, OPAQUE_BYTES_MAX};
 pub use parse::{Payload, parse, payload};

@@ -1,5 +1,7 @@
 //! Keys and flags of the meta commands.
 
+use memchr::{memchr2, memchr3};
+
 use crate::base64;
 use crate::command::{Direction, KEY_BYTES_MAX, MetaArith, MetaDelete, MetaGet, MetaSet, Verb};
 use crate::keys::word;
@@ -23,9 +25,15 @@ pub struct MetaKey<'a> {
 }
 
 impl<'a> MetaKey<'a> {
-    /// `None` unless the key has a valid length and encoding.
+    /// `None` unless the key has a valid length and encoding, and can stand on a line.
     #[must_use]
     pub fn new(sent: &'a [u8], base64: bool) -> Option<Self> {
+        if is_word(sent) { Self::from_line(sent, base64) } else { None }
+    }
+
+    /// Takes a word of a line.
+    #[inline]
+    pub(crate) fn from_line(sent: &'a [u8], base64: bool) -> Option<Self> {
         let length_fits = (1..=KEY_BYTES_MAX).contains(&sent.len());
         let decodes = !base64 || base64::decode(sent, &mut [0; KEY_BYTES_MAX]).is_some();
         (length_fits && decodes).then_some(MetaKey { sent, base64 })
@@ -168,8 +176,8 @@ impl<'a> MetaGet<'a> {
     /// `None` unless key and flags are valid. With flag `b` the key is base64.
     #[must_use]
     pub fn new(key: &'a [u8], flags: &'a [u8]) -> Option<Self> {
-        let (key, flags) = parse(key, flags, Some(2)).ok()?;
-        flags.check_opaque().is_ok().then_some(MetaGet { key, flags })
+        let (key, flags) = parse_parts(key, flags, Some(2))?;
+        Some(MetaGet { key, flags })
     }
 }
 
@@ -177,9 +185,9 @@ impl<'a> MetaSet<'a> {
     /// `None` unless key and flags are valid. With flag `b` the key is base64.
     #[must_use]
     pub fn new(key: &'a [u8], len: u32, flags: &'a [u8]) -> Option<Self> {
-        let (key, flags) = parse(key, flags, Some(3)).ok()?;
+        let (key, flags) = parse_parts(key, flags, Some(3))?;
         let verb = flags.verb().ok()?;
-        flags.check_opaque().is_ok().then_some(MetaSet { key, len, verb, flags })
+        Some(MetaSet { key, len, verb, flags })
     }
 }
 
@@ -187,8 +195,8 @@ impl<'a> MetaDelete<'a> {
     /// `None` unless key and flags are valid. With flag `b` the key is base64.
     #[must_use]
     pub fn new(key: &'a [u8], flags: &'a [u8]) -> Option<Self> {
-        let (key, flags) = parse(key, flags, Some(2)).ok()?;
-        flags.check_opaque().is_ok().then_some(MetaDelete { key, flags })
+        let (key, flags) = parse_parts(key, flags, Some(2))?;
+        Some(MetaDelete { key, flags })
     }
 }
 
@@ -196,10 +204,28 @@ impl<'a> MetaArith<'a> {
     /// `None` unless key and flags are valid. With flag `b` the key is base64.
     #[must_use]
     pub fn new(key: &'a [u8], flags: &'a [u8]) -> Option<Self> {
-        let (key, flags) = parse(key, flags, None).ok()?;
+        let (key, flags) = parse_parts(key, flags, None)?;
         let direction = flags.direction().ok()?;
-        flags.check_opaque().is_ok().then_some(MetaArith { key, direction, flags })
+        Some(MetaArith { key, direction, flags })
     }
+}
+
+/// Whether these bytes can stand on a line as one word. A `\r` is refused as well: it could be the last one there.
+pub(crate) fn is_word(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && memchr3(b' ', b'\r', b'\n', bytes).is_none()
+}
+
+/// Key and flags that do not come from a line, and must not break out of one.
+fn parse_parts<'a>(
+    key: &'a [u8],
+    flags: &'a [u8],
+    words: Option<usize>,
+) -> Option<(MetaKey<'a>, MetaFlags<'a>)> {
+    if !is_word(key) || memchr2(b'\r', b'\n', flags).is_some() {
+        return None;
+    }
+    let parsed = parse(key, flags, words).ok()?;
+    parsed.1.check_opaque().is_ok().then_some(parsed)
 }
 
 /// Why flags are no flags.
@@ -266,7 +292,7 @@ pub(crate) fn parse<'a>(
         }
         parsed.letters |= bit;
         let read = match letter {
-            b'b' if MetaKey::new(key, true).is_none() => Err(BAD_KEY),
+            b'b' if MetaKey::from_line(key, true).is_none() => Err(BAD_KEY),
             _ => parsed.read(letter, token),
         };
         match read {
@@ -277,7 +303,7 @@ pub(crate) fn parse<'a>(
             Err(text) => error = Some(text),
         }
     }
-    match (error, MetaKey::new(key, parsed.has(b'b'))) {
+    match (error, MetaKey::from_line(key, parsed.has(b'b'))) {
         (None, Some(key)) => Ok((key, parsed)),
         (Some(text), _) => Err(BadFlags::Text(text)),
         (None, None) => Err(BadFlags::Text(BAD_FORMAT)),

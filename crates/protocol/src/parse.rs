@@ -201,7 +201,7 @@ fn rare<'a>(line: &'a [u8], options: &Options) -> Parsed<'a> {
 
 #[inline]
 fn keys(words: &[u8]) -> Result<Keys<'_>, Fault> {
-    Keys::new(words).ok_or(Fault::text(BAD_FORMAT))
+    Keys::from_line(words).ok_or(Fault::text(BAD_FORMAT))
 }
 
 #[inline]
@@ -366,7 +366,7 @@ fn meta_arith(rest: &[u8]) -> Parsed<'_> {
 fn meta_debug(rest: &[u8]) -> Parsed<'_> {
     let Some((key, flags)) = word(rest) else { return Err(Fault::text(BAD_FORMAT)) };
     let base64 = Keys::unchecked(flags).any(|flag| flag == b"b");
-    match MetaKey::new(key, base64) {
+    match MetaKey::from_line(key, base64) {
         Some(key) => Ok(Command::MetaDebug { key }),
         None => Err(Fault::text(BAD_FORMAT)),
     }

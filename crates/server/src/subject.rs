@@ -40,28 +40,29 @@ impl Subject for Office<'_> {
         let store = shared.store.stats();
         let (cpu_user, cpu_system) = sys::cpu_time();
         let workers = shared.posts.len() as u64;
-        let mut snapshot = Snapshot::default();
-        snapshot.pid = std::process::id();
-        snapshot.uptime_seconds = u64::from(self.env.now.saturating_sub(shared.started_unix));
-        snapshot.now = u64::from(self.env.now);
-        snapshot.cpu_user = cpu_user;
-        snapshot.cpu_system = cpu_system;
-        snapshot.curr_connections = u64::from(shared.connections()) + shared.listeners.len() as u64 - 1;
-        snapshot.connection_structures =
-            shared.posts.iter().map(|post| post.places() as u64).sum::<u64>() + shared.listeners.len() as u64;
-        snapshot.read_buf_count = workers;
-        snapshot.read_buf_bytes = workers * READ_BYTES as u64;
-        // A connection has the buffer only during its turn, and one of them is asking.
-        snapshot.read_buf_bytes_free = (workers - 1) * READ_BYTES as u64;
-        snapshot.reserved_fds = 3 * workers + 8;
-        snapshot.accepting = !shared.accepting.paused.load(Relaxed);
-        snapshot.index_slots = store.index_buckets * 8;
-        snapshot.index_bytes = store.index_bytes;
-        snapshot.bytes = store.live_bytes;
-        snapshot.curr_items = store.items;
-        snapshot.memory_used = store.memory_used;
-        snapshot.totals = self.totals(&store);
-        snapshot
+        Snapshot {
+            pid: std::process::id(),
+            uptime_seconds: u64::from(self.env.now.saturating_sub(shared.started_unix)),
+            now: u64::from(self.env.now),
+            cpu_user,
+            cpu_system,
+            curr_connections: u64::from(shared.connections()) + shared.listeners.len() as u64 - 1,
+            connection_structures: shared.posts.iter().map(|post| post.places() as u64).sum::<u64>()
+                + shared.listeners.len() as u64,
+            read_buf_count: workers,
+            read_buf_bytes: workers * READ_BYTES as u64,
+            // A connection has the buffer only during its turn, and one of them is asking.
+            read_buf_bytes_free: (workers - 1) * READ_BYTES as u64,
+            reserved_fds: 3 * workers + 8,
+            accepting: !shared.accepting.paused.load(Relaxed),
+            index_slots: store.index_buckets * 8,
+            index_bytes: store.index_bytes,
+            bytes: store.live_bytes,
+            curr_items: store.items,
+            memory_used: store.memory_used,
+            totals: self.totals(&store),
+            ..Snapshot::default()
+        }
     }
 
     fn census(&mut self) -> Census {
@@ -114,6 +115,8 @@ impl Office<'_> {
         for counters in &self.shared.counters {
             counters.add_to(&mut sums);
         }
+        sums.get_expired += store.fetches_expired;
+        sums.get_flushed += store.fetches_flushed;
         let accepting = &self.shared.accepting;
         Totals {
             workers: sums,

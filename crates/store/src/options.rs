@@ -129,6 +129,10 @@ pub struct Stats {
     pub direct_reclaims: u64,
     /// Puts that found no memory.
     pub out_of_memory: u64,
+    /// Fetches that missed because the item had expired.
+    pub fetches_expired: u64,
+    /// Fetches that missed because the item was flushed.
+    pub fetches_flushed: u64,
     /// Segments free, with pages resident.
     pub segments_free: u64,
     /// Segments that nothing points to, but somebody may still look at.

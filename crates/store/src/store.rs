@@ -64,6 +64,8 @@ pub(crate) struct Counters {
     pub(crate) examined: Counter,
     pub(crate) direct_reclaims: Counter,
     pub(crate) out_of_memory: Counter,
+    pub(crate) fetches_expired: Counter,
+    pub(crate) fetches_flushed: Counter,
     pub(crate) displaced: Counter,
 }
 
@@ -222,6 +224,8 @@ impl Store {
             examined: sum(|c| &c.examined),
             direct_reclaims: sum(|c| &c.direct_reclaims),
             out_of_memory: sum(|c| &c.out_of_memory),
+            fetches_expired: sum(|c| &c.fetches_expired),
+            fetches_flushed: sum(|c| &c.fetches_flushed),
             segments_free: free as u64,
             segments_retired: retired as u64,
             segment_bytes: self.segments.segment_bytes() as u64,

@@ -252,6 +252,10 @@ impl Worker {
             }
             (Change::Unlink, Some((found, view))) => {
                 let gone = if is_alive(&view, at.env) { Gone::Asked } else { Gone::Dead };
+                if let (Gone::Dead, Op::Fetch(_)) = (gone, at.request.op) {
+                    let flushed = view.birth < at.env.flushed_below;
+                    if flushed { &counters.fetches_flushed } else { &counters.fetches_expired }.add(1);
+                }
                 store.forget(at.locked, found, gone, false, counters);
                 Ok(answer(None))
             }

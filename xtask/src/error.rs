@@ -9,6 +9,8 @@ pub(crate) enum Error {
     Usage(String),
     /// The work was done and its result is bad, or it could not be done: exit status 1.
     Failed(String),
+    /// As `Failed`, when what there is to say stands in the output already.
+    Reported,
 }
 
 impl Error {
@@ -16,7 +18,7 @@ impl Error {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
             Error::Usage(_) => 2,
-            Error::Failed(_) => 1,
+            Error::Failed(_) | Error::Reported => 1,
         }
     }
 }
@@ -25,6 +27,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Usage(message) | Error::Failed(message) => f.write_str(message),
+            Error::Reported => f.write_str("failed; see above"),
         }
     }
 }

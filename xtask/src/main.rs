@@ -1,10 +1,14 @@
 //! Setup, test, ci, tidy, peers, simulate and perf for this workspace.
 
+mod ci;
 mod error;
 mod peers;
 mod perf;
 mod random;
+mod setup;
 mod simulate;
+mod step;
+mod test;
 mod tidy;
 
 use std::process::ExitCode;
@@ -20,7 +24,10 @@ struct Command {
 
 /// Every subcommand there is, in the order the help shows them.
 const COMMANDS: &[Command] = &[
-    command("peers", "Run other people's clients and memcached's own tests against a server", peers::command),
+    command("setup", "Install the Debian packages the tests need, or name them", setup::run),
+    command("test", "Set up, then run every test there is, real peers included", test::run),
+    command("ci", "Check format, lints, tidy and dependencies, then test", ci::run),
+    command("peers", "Run clients and test suites that nobody here wrote", peers::command),
     command("perf", "Measure CPU per request and memory per item against memcached", perf::run),
     command("simulate", "Compare segments, eviction and placement with slab classes", simulate::run),
     command("tidy", "Check crate edges, lengths, unsafe files, dead files, paths, words", tidy::run),
@@ -35,7 +42,9 @@ fn main() -> ExitCode {
     match dispatch(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("xtask: {error}");
+            if !matches!(error, Error::Reported) {
+                eprintln!("xtask: {error}");
+            }
             ExitCode::from(error.exit_status())
         }
     }

@@ -129,7 +129,12 @@ impl<'w> Executor<'w> {
     pub(crate) fn delete(&mut self, key: &[u8], delete: Delete) -> Answer<'_> {
         let (counters, shared) = (self.counters, self.shared);
         let answer = self.store.execute(&Request { key, op: Op::Delete(delete) }, &self.env);
-        if answer.status == Status::Deleted { &counters.delete_hits } else { &counters.delete_misses }.up();
+        match answer.status {
+            Status::Deleted => counters.delete_hits.up(),
+            Status::NotFound => counters.delete_misses.up(),
+            // Another cas id than the one asked for: neither, as with memcached.
+            _ => {}
+        }
         if shared.admin.detail_enabled() {
             shared.admin.seen(key, Seen::Delete);
         }

@@ -163,7 +163,7 @@ fn lay_out(site: &Site, tests: &Path) -> Result<PathBuf, String> {
             "for word; do shift; [ \"$word\" = relaxed_privileges ] && word=modern; set -- \"$@\" \"$word\"; done\nexec {words} \"$@\""
         )
     } else {
-        format!("VERACACHE_TEST=1 exec {words} \"$@\"")
+        format!("exec {words} --test-mode \"$@\"")
     };
     write_script(&directory.join("memcached-debug"), &format!("#!/bin/sh\n{body}\n"))?;
     write_script(&directory.join("timedrun"), "#!/bin/sh\nexec timeout --foreground \"$@\"\n")?;

@@ -13,6 +13,7 @@ use crate::draft::Draft;
 use crate::epoch::Participant;
 use crate::index::{Found, Hash, Locked};
 use crate::item::{Access, Facts, Item, Layout};
+use crate::mapping::PAGE_BYTES;
 use crate::operator::{compute, is_alive};
 use crate::options::Error;
 use crate::request::{
@@ -459,7 +460,8 @@ impl Worker {
     /// Makes room for one write, as long as others let go of what they hold; whether it may be tried again.
     fn make_room(&mut self, store: &Store, no_room: NoRoom, env: &Env) -> bool {
         store.counters(self.participant.place()).direct_reclaims.add(1);
-        let needed = no_room.bytes.max(store.segments.segment_bytes()) as u64;
+        // As much as a run of its own would take, which is whole pages: with less, it would be tried again for ever.
+        let needed = no_room.bytes.next_multiple_of(PAGE_BYTES).max(store.segments.segment_bytes()) as u64;
         let wanted = needed + RESERVED_SEGMENTS * store.segments.segment_bytes() as u64;
         if wanted > store.budget() {
             return false;

@@ -1,5 +1,6 @@
 //! Starting and stopping: threads in a process, or a whole process that does nothing else.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,6 +100,16 @@ impl Server {
         meant.filter_map(|listener| listener.address).collect()
     }
 
+    /// Tells somebody who sits in front of a terminal where the server is. Scripts and logs see what they see of
+    /// memcached: nothing.
+    fn greet(&self) {
+        if std::io::stderr().is_terminal() {
+            let places: Vec<String> = self.shared.listeners.iter().map(Listener::text).collect();
+            let megabytes = self.shared.settings.memory_bytes >> 20;
+            eprintln!("veracache: listening on {} ({megabytes} MB); Ctrl-C stops it", places.join(", "));
+        }
+    }
+
     /// Stops, after sending the answers that were computed already, for a bounded time.
     pub fn stop(mut self) -> ExitReason {
         self.stop_threads()
@@ -189,7 +200,9 @@ pub fn run(settings: Settings) -> Result<ExitReason, Error> {
     let signals = Signals::new().map_err(Error::system("cannot take signals"))?;
     let pidfile = PidFile::write(settings.pidfile.as_deref())?;
     let unix_socket = settings.unix_socket.clone();
-    let reason = Server::start_with(settings, listeners)?.wait(&signals);
+    let server = Server::start_with(settings, listeners)?;
+    server.greet();
+    let reason = server.wait(&signals);
     drop(pidfile);
     if let Some(path) = unix_socket {
         let _ = std::fs::remove_file(path);

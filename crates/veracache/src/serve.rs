@@ -39,7 +39,7 @@ fn run(settings: Settings) -> ExitCode {
         eprintln!("veracache: warning: {warning}");
     }
     if settings.user.is_none() && is_root() {
-        eprintln!("veracache: warning: running as root; -u USER becomes that user after the ports are open");
+        eprintln!("veracache: warning: running as root; -u USER gives that up");
     }
     match server::run(settings) {
         Ok(_) => ExitCode::SUCCESS,

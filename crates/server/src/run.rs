@@ -106,7 +106,7 @@ impl Server {
         if std::io::stderr().is_terminal() {
             let places: Vec<String> = self.shared.listeners.iter().map(Listener::text).collect();
             let megabytes = self.shared.settings.memory_bytes >> 20;
-            eprintln!("veracache: listening on {} ({megabytes} MB); Ctrl-C stops it", places.join(", "));
+            eprintln!("veracache: {megabytes} MB on {}; Ctrl-C stops it", places.join(", "));
         }
     }
 

@@ -8,7 +8,7 @@ mod replies;
 #[path = "../../../fuzz/src/requests.rs"]
 mod requests;
 
-use common::{Random, transcripts};
+use common::{Random, binary_transcripts, transcripts};
 use protocol::binary::{self, Status, Step};
 
 fn check(data: &[u8]) {
@@ -18,7 +18,7 @@ fn check(data: &[u8]) {
 
 #[test]
 fn transcripts_and_parts_of_them() {
-    for transcript in transcripts() {
+    for transcript in transcripts().into_iter().chain(binary_transcripts()) {
         for bytes in [&transcript.send[..], &transcript.reply] {
             check(bytes);
             for start in 0..bytes.len().min(200) {

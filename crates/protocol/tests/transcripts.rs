@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Event, Transcript, events, transcripts};
+use common::{Event, Transcript, binary_transcripts, events, transcripts};
+use protocol::binary::{self, Command, Head, ReplyStep, Status, Step};
 use protocol::reply::{self, Reply};
 
 /// What is answered without a store, if that is known; `None` where the answer depends on one.
@@ -109,5 +110,65 @@ fn clients_understand_the_replies() {
                 step => panic!("{:?} gave {step:?}", rest.escape_ascii().to_string()),
             }
         }
+    }
+}
+
+/// What each request of the binary protocol is refused with, and what the connection's end is.
+fn check_binary(transcript: &Transcript) {
+    let mut replies = Vec::new();
+    let mut rest = &transcript.reply[..];
+    while let ReplyStep::Reply { reply, used } = binary::parse_reply(rest) {
+        replies.push(reply);
+        rest = &rest[used..];
+    }
+    assert!(rest.is_empty(), "{rest:?} is left");
+    let mut replies = replies.into_iter().peekable();
+    let mut rest = &transcript.send[..];
+    let mut closed = false;
+    while !rest.is_empty() && !closed {
+        let used = match binary::parse(rest) {
+            Step::Command { head, command, used } => {
+                // A quiet command may have no answer, so only what is answered for certain is looked at.
+                if replies.peek().is_some_and(|reply| reply.head.opcode == head.opcode) {
+                    replies.next();
+                } else {
+                    let quiet = matches!(
+                        command,
+                        Command::Get { quiet: true, .. }
+                            | Command::Delete { quiet: true, .. }
+                            | Command::Flush { quiet: true, .. }
+                            | Command::Quit { quiet: true }
+                    ) || matches!(command, Command::Store(store) if store.quiet);
+                    assert!(quiet, "{command:?} is not answered");
+                }
+                closed = matches!(command, Command::Quit { .. });
+                used + command.payload().unwrap_or(0) as usize
+            }
+            Step::Reject(reject) => {
+                let Head { opcode, opaque, .. } = reject.head;
+                let reply = replies.next().expect("a refusal is answered");
+                assert_eq!((reply.head.opcode, reply.head.opaque), (opcode, opaque));
+                assert_eq!(Status::from_code(reply.code), Some(reject.status));
+                assert_eq!(reply.value, reject.status.text().as_bytes());
+                closed = reject.close;
+                reject.used + usize::try_from(reject.swallow).expect("64 bits")
+            }
+            Step::Close => {
+                closed = true;
+                0
+            }
+            Step::Incomplete => panic!("{rest:?} is not whole"),
+        };
+        rest = &rest[used..];
+    }
+    assert_eq!(replies.next(), None, "nothing else was answered");
+    assert_eq!(closed, transcript.closed);
+}
+
+#[test]
+fn frames_are_understood_or_refused_as_recorded() {
+    for transcript in binary_transcripts() {
+        println!("{:?}", transcript.send.escape_ascii().to_string());
+        check_binary(&transcript);
     }
 }

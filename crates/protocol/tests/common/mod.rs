@@ -100,8 +100,27 @@ pub struct Transcript {
     pub closed: bool,
 }
 
-/// All recorded exchanges.
+/// The recorded exchanges in text.
 pub fn transcripts() -> Vec<Transcript> {
+    let mut transcripts = all_transcripts();
+    transcripts.retain(|transcript| !is_binary(transcript));
+    assert!(transcripts.len() >= 181, "no transcript got lost");
+    transcripts
+}
+
+/// The recorded exchanges of the binary protocol.
+pub fn binary_transcripts() -> Vec<Transcript> {
+    let mut transcripts = all_transcripts();
+    transcripts.retain(is_binary);
+    assert!(transcripts.len() >= 20, "no transcript got lost");
+    transcripts
+}
+
+fn is_binary(transcript: &Transcript) -> bool {
+    transcript.send.first() == Some(&protocol::binary::MAGIC_REQUEST)
+}
+
+fn all_transcripts() -> Vec<Transcript> {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/transcripts");
     let mut transcripts = Vec::new();
     for entry in std::fs::read_dir(directory).expect("the transcripts are there") {
@@ -119,7 +138,6 @@ pub fn transcripts() -> Vec<Transcript> {
             }
         }));
     }
-    assert!(transcripts.len() >= 181, "no transcript got lost");
     transcripts
 }
 

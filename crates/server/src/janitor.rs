@@ -12,8 +12,15 @@ const STEP: usize = 256;
 
 /// Keeps house until the server stops.
 pub(crate) fn run(shared: &Shared) {
+    let mut flushed_below = 0;
     while shared.stop() == Stop::Not {
-        let more = shared.store.maintain(&shared.env(), STEP);
+        let env = shared.env();
+        if env.flushed_below != flushed_below {
+            // A worker closes the segment it writes to only in a round of its own, and before that nothing comes free.
+            flushed_below = env.flushed_below;
+            shared.wake_workers();
+        }
+        let more = shared.store.maintain(&env, STEP);
         shared.janitor_rounds.up();
         if more {
             std::thread::yield_now();

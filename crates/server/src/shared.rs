@@ -128,11 +128,16 @@ impl Shared {
     pub(crate) fn ask_to_stop(&self, how: Stop) {
         // Release and acquire, so that a thread that sees the request also sees what was done before it.
         let _ = self.stop.compare_exchange(Stop::Not as u8, how as u8, Ordering::AcqRel, Ordering::Acquire);
+        self.wake_workers();
+        self.listening.wake();
+        self.main.wake();
+    }
+
+    /// Lets each worker have a round, even if nothing came for it.
+    pub(crate) fn wake_workers(&self) {
         for post in &self.posts {
             post.waker.wake();
         }
-        self.listening.wake();
-        self.main.wake();
     }
 
     /// Whether threads are to stop.

@@ -39,6 +39,8 @@ pub struct Worker {
     online: bool,
     open: [Option<Open>; CLASSES],
     inserted: u32,
+    /// The flush after which no open segment is older.
+    flush_seen: u64,
 }
 
 /// A segment that this worker alone appends to.
@@ -75,7 +77,15 @@ impl Store {
         let participant =
             self.epochs.participant().ok_or_else(|| Error::too_many_workers(self.options.workers_max))?;
         let store = Arc::clone(self);
-        Ok(Worker { store, participant, core, online: false, open: [None; CLASSES], inserted: 0 })
+        Ok(Worker {
+            store,
+            participant,
+            core,
+            online: false,
+            open: [None; CLASSES],
+            inserted: 0,
+            flush_seen: 0,
+        })
     }
 }
 
@@ -92,8 +102,20 @@ impl Worker {
         self.participant.round();
     }
 
-    /// Says that this worker sees nothing until its next command, before it blocks.
+    /// Says that this worker sees nothing until its next command, before it blocks. Segments that were flushed since
+    /// the last time are closed, so that maintenance can drop their items without waiting for this worker's next write.
     pub fn idle(&mut self) {
+        let store = &self.store;
+        let flushed_below = store.flushed_below();
+        if flushed_below > self.flush_seen {
+            self.flush_seen = flushed_below;
+            for open in &mut self.open {
+                let is_flushed = |open: &mut Open| store.segments.at(open.slot).birth() < flushed_below;
+                if let Some(old) = open.take_if(is_flushed) {
+                    store.segments.seal(old.slot, old.used, Queue::Small, None, || store.epochs.retire());
+                }
+            }
+        }
         self.online = false;
         self.participant.offline();
     }

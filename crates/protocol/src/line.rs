@@ -24,7 +24,7 @@
 use memchr::memchr;
 
 use crate::command::KEY_BYTES_MAX;
-use crate::keys::word;
+use crate::keys::{blank, word};
 use crate::meta::trim;
 
 /// Of `SET`.
@@ -131,7 +131,7 @@ pub fn parse<'a>(input: &'a [u8], searched: usize, options: &Options) -> Step<'a
 
 #[inline]
 fn command(line: &[u8]) -> Result<Command<'_>, &'static [u8]> {
-    let (verb, rest) = line.split_at(memchr(b' ', line).unwrap_or(line.len()));
+    let (verb, rest) = line.split_at(blank(line));
     match verb {
         b"SET" => {
             let (key, rest) = key(rest)?;

@@ -6,7 +6,7 @@ use crate::command::{
     Command, Debugtime, Direction, KEY_BYTES_MAX, MetaArith, MetaDelete, MetaGet, MetaSet, Options, Reject,
     Shutdown, Step, Store, Verb,
 };
-use crate::keys::{Keys, word};
+use crate::keys::{Keys, blank, word};
 use crate::meta::{self, BAD_FORMAT, BadFlags, MetaFlags, MetaKey};
 use crate::number;
 
@@ -129,8 +129,7 @@ pub fn payload(input: &[u8], len: u32) -> Payload<'_> {
 
 #[inline]
 fn command<'a>(line: &'a [u8], options: &Options) -> Parsed<'a> {
-    let end = memchr(b' ', line).unwrap_or(line.len());
-    let (verb, rest) = line.split_at(end);
+    let (verb, rest) = line.split_at(blank(line));
     match verb {
         b"get" => get(rest, false),
         b"set" => store(rest, Verb::Set, false),

@@ -5,7 +5,7 @@
 
 use memchr::memchr;
 
-use crate::keys::{Keys, word};
+use crate::keys::{Keys, blank, word};
 use crate::meta::{FlagWords, trim};
 use crate::number::digits;
 use crate::text::CRLF;
@@ -145,7 +145,7 @@ pub fn parse(input: &[u8]) -> Step<'_> {
     let used = end + 1;
     let line = &input[..end];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let (verb, rest) = line.split_at(memchr(b' ', line).unwrap_or(line.len()));
+    let (verb, rest) = line.split_at(blank(line));
     match verb {
         b"VALUE" => classic_value(rest, input, used),
         b"VA" => meta_value(rest, input, used),

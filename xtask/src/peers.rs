@@ -18,6 +18,7 @@ mod rust;
 mod server;
 mod site;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -107,6 +108,7 @@ pub(crate) fn run(server: &[String], only: &[String]) -> Result<Vec<SuiteCount>,
     }
     let executable = Executable::new(server)?;
     let root = workspace_root()?;
+    let _alone = lock(&root)?;
     let wanted: Vec<&Suite> =
         SUITES.iter().filter(|suite| only.is_empty() || only.iter().any(|name| name == suite.name)).collect();
     let counts = Mutex::new(Vec::new());
@@ -178,6 +180,19 @@ fn default_server() -> Result<Vec<String>, String> {
 fn workspace_root() -> Result<PathBuf, String> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().map(Path::to_path_buf).ok_or_else(|| "xtask has no parent directory".into())
+}
+
+/// Waits until no other run uses `target/peers`: two would write each other's scripts and logs. The lock ends with the file.
+fn lock(root: &Path) -> Result<File, String> {
+    let directory = root.join("target/peers");
+    site::make_directory(&directory)?;
+    let path = directory.join("lock");
+    let file = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    if file.try_lock().is_err() {
+        println!("waiting for another run of the peers to end");
+        file.lock().map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(file)
 }
 
 fn run_one(suite: &Suite, executable: &Executable, root: &Path) -> SuiteCount {

@@ -65,6 +65,7 @@ const COUNTED: &[&str] = &[
     "store_too_large",
     "store_no_memory",
     "rejected_connections",
+    "total_items",
 ];
 
 /// The changes are those that memcached 1.6.18 shows for the same commands, but for `cmd_meta`, which counts
@@ -75,7 +76,7 @@ fn commands_are_counted() {
     let client = &mut Client::to(&server);
     let large = format!("set big 0 0 2000000\r\n{}\r\n", "x".repeat(2_000_000));
     for (request, reply, changes) in [
-        ("set a 0 0 1\r\n1\r\n", "STORED\r\n", &[("cmd_set", 1)][..]),
+        ("set a 0 0 1\r\n1\r\n", "STORED\r\n", &[("cmd_set", 1), ("total_items", 1)][..]),
         ("add a 0 0 1\r\n2\r\n", "NOT_STORED\r\n", &[("cmd_set", 1)]),
         ("append z 0 0 1\r\n2\r\n", "NOT_STORED\r\n", &[("cmd_set", 1)]),
         (
@@ -99,14 +100,15 @@ fn commands_are_counted() {
         ),
         ("mg a v\r\n", "VA 1\r\n2\r\n", &[("cmd_meta", 1), ("cmd_get", 1), ("get_hits", 1)]),
         ("mg z v\r\n", "EN\r\n", &[("cmd_meta", 1), ("cmd_get", 1), ("get_misses", 1)]),
+        ("mg a T30\r\n", "HD\r\n", &[("cmd_meta", 1), ("cmd_touch", 1), ("touch_hits", 1)]),
         ("md z\r\n", "NF\r\n", &[("cmd_meta", 1), ("delete_misses", 1)]),
         ("md a C1\r\n", "EX\r\n", &[("cmd_meta", 1)]),
         (&large, "SERVER_ERROR object too large for cache\r\n", &[("store_too_large", 1)]),
         ("delete a\r\n", "DELETED\r\n", &[("delete_hits", 1)]),
-        ("set e 0 -1 1\r\n1\r\n", "STORED\r\n", &[("cmd_set", 1)]),
+        ("set e 0 -1 1\r\n1\r\n", "STORED\r\n", &[("cmd_set", 1), ("total_items", 1)]),
         ("get e\r\n", "END\r\n", &[("cmd_get", 1), ("get_misses", 1), ("get_expired", 1)]),
         ("get e\r\n", "END\r\n", &[("cmd_get", 1), ("get_misses", 1)]),
-        ("set f 0 0 1\r\n1\r\n", "STORED\r\n", &[("cmd_set", 1)]),
+        ("set f 0 0 1\r\n1\r\n", "STORED\r\n", &[("cmd_set", 1), ("total_items", 1)]),
         ("flush_all\r\n", "OK\r\n", &[("cmd_flush", 1)]),
         ("get f\r\n", "END\r\n", &[("cmd_get", 1), ("get_misses", 1), ("get_flushed", 1)]),
     ] {

@@ -14,6 +14,7 @@ use crate::epoch::Participant;
 use crate::index::{Found, Hash, Locked};
 use crate::item::{Access, Facts, Item, Layout};
 use crate::mapping::PAGE_BYTES;
+use crate::mapping::PAGE_BYTES;
 use crate::operator::{compute, is_alive};
 use crate::options::Error;
 use crate::request::{
@@ -350,7 +351,10 @@ impl Worker {
         segment.add_live(bytes);
         segment.note_exptime(spec.exptime);
         counters.items.add(1);
-        counters.total_items.add(1);
+        // A number counted up, or an item written anew for its expiry time, is the item it was.
+        if at.found.is_none() || matches!(at.request.op, Op::Put(_)) {
+            counters.total_items.add(1);
+        }
         counters.live_bytes.add(bytes);
         match at.found {
             Some((found, _)) => {

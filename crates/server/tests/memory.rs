@@ -41,7 +41,9 @@ fn a_reader_that_never_reads() {
         let mut quiet = 0;
         while quiet < 20 {
             match stream.write(request.as_bytes()) {
-                Ok(_) => quiet = 0,
+                // Half a request does no harm: the next one begins in the middle of its line.
+                Ok(1..) => quiet = 0,
+                Ok(0) => panic!("a socket that takes nothing"),
                 Err(_) => {
                     quiet += 1;
                     other.check("mn\r\n", "MN\r\n");

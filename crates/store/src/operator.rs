@@ -128,7 +128,9 @@ fn compute_put<'a>(put: &Put<'a>, env: &Env, item: Option<View<'a>>) -> Effect<'
             if !(put.invalidate && compare < item.cas) {
                 return unchanged(Status::Exists);
             }
+            // Somebody else is about to write the newer value: no fetch is told to recache.
             fresh.stale = true;
+            fresh.token_sent = true;
             fresh.exptime = item.exptime;
         }
         _ => {}
@@ -401,7 +403,7 @@ mod tests {
         check(
             Op::Put(Put { invalidate: true, ..cas(9) }),
             found,
-            "Stored publish \"new\" f=3 exp=1000000005 cas>10 stale",
+            "Stored publish \"new\" f=3 exp=1000000005 cas>10 stale token",
         );
         check(Op::Put(Put { invalidate: true, ..cas(11) }), found, "Exists");
         check(

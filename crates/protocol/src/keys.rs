@@ -1,6 +1,6 @@
 //! The keys of a classic multiget.
 
-use memchr::memchr2;
+use memchr::{memchr2, memrchr};
 
 use crate::command::KEY_BYTES_MAX;
 use crate::meta::{is_word, trim};
@@ -23,15 +23,8 @@ impl<'a> Keys<'a> {
     /// Takes the rest of a line.
     #[inline]
     pub(crate) fn from_line(words: &'a [u8]) -> Option<Self> {
-        let keys = Keys::unchecked(trim(words));
-        let mut count = 0;
-        for key in keys {
-            if key.len() > KEY_BYTES_MAX {
-                return None;
-            }
-            count += 1;
-        }
-        (count > 0).then_some(keys)
+        let words = trim(words);
+        (!words.is_empty() && words_fit(words)).then_some(Keys::unchecked(words))
     }
 
     /// Any words at all.
@@ -56,6 +49,18 @@ impl<'a> Iterator for Keys<'a> {
         self.rest = rest;
         Some(word)
     }
+}
+
+/// Whether no word is longer than a key may be. Looks for one blank in each stretch of that length, not for all.
+#[inline]
+fn words_fit(mut words: &[u8]) -> bool {
+    while words.len() > KEY_BYTES_MAX {
+        match memrchr(b' ', &words[..=KEY_BYTES_MAX]) {
+            Some(blank) => words = &words[blank + 1..],
+            None => return false,
+        }
+    }
+    true
 }
 
 /// Splits the first word off, skipping blanks in front of it.
@@ -101,6 +106,18 @@ pub fn is_text_key(key: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_that_fit() {
+        for len in 1..600 {
+            for blank in 0..len {
+                let mut words = vec![b'k'; len];
+                words[blank] = b' ';
+                let expected = blank <= KEY_BYTES_MAX && len - blank - 1 <= KEY_BYTES_MAX;
+                assert_eq!(words_fit(&words), expected, "{len} bytes, blank at {blank}");
+            }
+        }
+    }
 
     #[test]
     fn the_first_blank() {

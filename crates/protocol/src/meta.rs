@@ -82,6 +82,7 @@ pub struct MetaFlags<'a> {
     delta: u64,
     client_flags: u32,
     mode: u8,
+    opaque_fits: bool,
 }
 
 /// Only these may be first in a word of flags; others spoil the line as a whole.
@@ -251,72 +252,99 @@ const BAD_ARITH_MODE: &str = "CLIENT_ERROR invalid mode for ma M token";
 
 /// Reads the key and the flags of a meta command; `words` is how many words stand in front of the flags, or `None`
 /// where their number has no limit.
+#[inline]
 pub(crate) fn parse<'a>(
     key: &'a [u8],
     flags: &'a [u8],
     words: Option<usize>,
 ) -> Result<(MetaKey<'a>, MetaFlags<'a>), BadFlags> {
-    let flags = trim(flags);
-    let mut parsed = MetaFlags {
-        letters: 0,
-        sent: flags,
-        exptime: 0,
-        vivify: 0,
-        recache: 0,
-        compare: 0,
-        new_cas: 0,
-        initial: 0,
-        delta: 1,
-        client_flags: 0,
-        mode: 0,
-    };
+    let mut parsed = MetaFlags::none(trim(flags));
     let mut count = 0;
-    for (letter, _) in parsed.iter() {
-        if !LETTERS.contains(&letter) {
-            return Err(BadFlags::Spoilt);
-        }
+    for (letter, token) in parsed.iter() {
         count += 1;
+        if !parsed.is_new(letter) || parsed.read(letter, token).is_err() {
+            return Err(fault(key, parsed.sent, words));
+        }
+    }
+    match MetaKey::from_line(key, parsed.has(b'b')) {
+        Some(key) if words.is_none_or(|words| words + count <= WORDS_MAX) => Ok((key, parsed)),
+        _ => Err(fault(key, parsed.sent, words)),
+    }
+}
+
+/// Which of several faults is told. memcached looks at the line several times; this does so once it is at fault.
+#[cold]
+fn fault(key: &[u8], flags: &[u8], words: Option<usize>) -> BadFlags {
+    let mut parsed = MetaFlags::none(flags);
+    if parsed.iter().any(|(letter, _)| !LETTERS.contains(&letter)) {
+        return BadFlags::Spoilt;
     }
     if key.len() > KEY_BYTES_MAX {
-        return Err(BadFlags::Text(BAD_FORMAT));
+        return BadFlags::Text(BAD_FORMAT);
     }
-    if words.is_some_and(|words| words + count > WORDS_MAX) {
-        return Err(BadFlags::Text(TOO_MANY));
+    if words.is_some_and(|words| words + parsed.iter().count() > WORDS_MAX) {
+        return BadFlags::Text(TOO_MANY);
     }
     // A flag that can't be read is told of after the ones behind it were looked at; the last one's text wins.
     let mut error = None;
     for (letter, token) in parsed.iter() {
-        let bit = 1 << (letter - b'A');
-        if parsed.letters & bit != 0 {
-            return Err(BadFlags::Text(DUPLICATE));
+        if !parsed.is_new(letter) {
+            return BadFlags::Text(DUPLICATE);
         }
-        parsed.letters |= bit;
         let read = match letter {
             b'b' if MetaKey::from_line(key, true).is_none() => Err(BAD_KEY),
             _ => parsed.read(letter, token),
         };
         match read {
             Ok(()) => {}
-            Err(INVALID) => return Err(BadFlags::Text(INVALID)),
+            Err(INVALID) => return BadFlags::Text(INVALID),
             // For client flags memcached leaves the text of the error before it.
             Err(BAD_FORMAT) => error = error.or(Some(BAD_FORMAT)),
             Err(text) => error = Some(text),
         }
     }
-    match (error, MetaKey::from_line(key, parsed.has(b'b'))) {
-        (None, Some(key)) => Ok((key, parsed)),
-        (Some(text), _) => Err(BadFlags::Text(text)),
-        (None, None) => Err(BadFlags::Text(BAD_FORMAT)),
+    BadFlags::Text(error.unwrap_or(BAD_FORMAT))
+}
+
+impl<'a> MetaFlags<'a> {
+    /// Before any was read.
+    #[inline]
+    fn none(sent: &'a [u8]) -> Self {
+        MetaFlags {
+            letters: 0,
+            sent,
+            exptime: 0,
+            vivify: 0,
+            recache: 0,
+            compare: 0,
+            new_cas: 0,
+            initial: 0,
+            delta: 1,
+            client_flags: 0,
+            mode: 0,
+            opaque_fits: true,
+        }
     }
 }
 
 impl MetaFlags<'_> {
+    /// Notes a letter; false if it is none, or was there before.
+    #[inline]
+    fn is_new(&mut self, letter: u8) -> bool {
+        let new = LETTERS.contains(&letter) && !self.has(letter);
+        if new {
+            self.letters |= 1 << (letter - b'A');
+        }
+        new
+    }
+
     /// Keeps what stands behind a letter.
     #[inline]
     fn read(&mut self, letter: u8, token: &[u8]) -> Result<(), &'static str> {
         match letter {
             b'b' | b'c' | b'f' | b'h' | b'k' | b'l' | b'q' | b's' | b't' | b'u' | b'v' | b'x' | b'I'
-            | b'L' | b'O' | b'P' => {}
+            | b'L' | b'P' => {}
+            b'O' => self.opaque_fits = token.len() <= OPAQUE_BYTES_MAX,
             b'T' => self.exptime = number::signed(token).ok_or(BAD_TOKEN)?,
             b'N' => self.vivify = number::signed(token).ok_or(BAD_TOKEN)?,
             b'R' => self.recache = number::signed(token).ok_or(BAD_TOKEN)?,
@@ -357,18 +385,17 @@ impl MetaFlags<'_> {
 
     /// Whether the opaque is short enough to be repeated.
     pub(crate) fn check_opaque(&self) -> Result<(), &'static str> {
-        if !self.has(b'O') {
-            return Ok(());
-        }
-        let fits = |(letter, token): (u8, &[u8])| letter != b'O' || token.len() <= OPAQUE_BYTES_MAX;
-        if self.iter().all(fits) { Ok(()) } else { Err(LONG_OPAQUE) }
+        if self.opaque_fits { Ok(()) } else { Err(LONG_OPAQUE) }
     }
 }
 
+#[inline]
 pub(crate) fn trim(text: &[u8]) -> &[u8] {
-    let start = text.iter().position(|byte| *byte != b' ').unwrap_or(text.len());
-    let end = text.iter().rposition(|byte| *byte != b' ').map_or(start, |last| last + 1);
-    &text[start..end]
+    let mut text = text;
+    while let [b' ', rest @ ..] | [rest @ .., b' '] = text {
+        text = rest;
+    }
+    text
 }
 
 /// Iterates over the words of meta flags.

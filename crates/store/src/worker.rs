@@ -14,7 +14,6 @@ use crate::epoch::Participant;
 use crate::index::{Found, Hash, Locked};
 use crate::item::{Access, Facts, Item, Layout};
 use crate::mapping::PAGE_BYTES;
-use crate::mapping::PAGE_BYTES;
 use crate::operator::{compute, is_alive};
 use crate::options::Error;
 use crate::request::{

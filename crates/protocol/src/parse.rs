@@ -171,7 +171,7 @@ fn rare<'a>(line: &'a [u8], options: &Options) -> Parsed<'a> {
     let Some((verb, rest)) = word(line) else { return Err(Fault::text(UNKNOWN)) };
     let words = meta::trim(rest);
     let last = Keys::unchecked(words).last();
-    let noreply = last == Some(b"noreply");
+    let noreply = ends_with_noreply(words);
     match verb {
         b"flush_all" => flush_all(words, noreply),
         b"verbosity" => Ok(Command::Verbosity(words)),
@@ -236,7 +236,7 @@ fn store(rest: &[u8], verb: Verb, with_cas: bool) -> Parsed<'_> {
     let len = payload_len(len)?;
     // What comes next is the cas id or `noreply`; memcached looks for `noreply` in the last place only.
     let extra = words.next();
-    let noreply = words.last().or(extra) == Some(b"noreply");
+    let noreply = extra.is_some() && ends_with_noreply(rest);
     // From here on the payload is known to come.
     let bad = || Fault::with_payload(BAD_FORMAT, len, noreply);
     if key.len() > KEY_BYTES_MAX {
@@ -252,20 +252,28 @@ fn store(rest: &[u8], verb: Verb, with_cas: bool) -> Parsed<'_> {
     Ok(Command::Store(Store { verb, key, flags, exptime, len, cas, noreply }))
 }
 
-/// The key of a command with other arguments, and whether its last word is `noreply`.
+/// Whether the last word is `noreply`.
 #[inline]
-fn key_and_noreply(rest: &[u8], words_min: usize) -> Result<(&[u8], Keys<'_>, bool), Fault> {
-    let all = Keys::unchecked(rest);
-    let mut words = all;
-    let Some(key) = words.next() else { return Err(Fault::text(BAD_FORMAT)) };
-    if words_min > 1 && words.clone().next().is_none() {
+fn ends_with_noreply(words: &[u8]) -> bool {
+    match meta::trim(words).strip_suffix(b"noreply") {
+        Some(front) => front.is_empty() || front.ends_with(b" "),
+        None => false,
+    }
+}
+
+/// The key of a command, the words behind it, and whether the last word is `noreply`.
+#[inline]
+fn key_and_noreply(rest: &[u8], arguments_min: usize) -> Result<(&[u8], Keys<'_>, bool), Fault> {
+    let Some((key, arguments)) = word(rest) else { return Err(Fault::text(BAD_FORMAT)) };
+    let arguments = meta::trim(arguments);
+    if arguments_min > 0 && arguments.is_empty() {
         return Err(Fault::text(BAD_FORMAT));
     }
-    let noreply = all.last() == Some(b"noreply");
+    let noreply = ends_with_noreply(if arguments.is_empty() { key } else { arguments });
     if key.len() > KEY_BYTES_MAX {
         return Err(Fault::maybe_quiet(BAD_FORMAT, noreply));
     }
-    Ok((key, words, noreply))
+    Ok((key, Keys::unchecked(arguments), noreply))
 }
 
 /// `<key> [<ignored>] [noreply]`
@@ -273,7 +281,7 @@ fn key_and_noreply(rest: &[u8], words_min: usize) -> Result<(&[u8], Keys<'_>, bo
 /// Old clients send a number behind the key. More words than that are a mistake, which memcached has stopped to
 /// report; conformance tests still want it to.
 fn delete(rest: &[u8]) -> Parsed<'_> {
-    let (key, words, noreply) = key_and_noreply(rest, 1)?;
+    let (key, words, noreply) = key_and_noreply(rest, 0)?;
     if words.count() > 2 {
         return Err(Fault::maybe_quiet(BAD_FORMAT, noreply));
     }
@@ -282,7 +290,7 @@ fn delete(rest: &[u8]) -> Parsed<'_> {
 
 /// `<key> <delta> [noreply]`
 fn arith(rest: &[u8], direction: Direction) -> Parsed<'_> {
-    let (key, mut words, noreply) = key_and_noreply(rest, 2)?;
+    let (key, mut words, noreply) = key_and_noreply(rest, 1)?;
     match words.next().and_then(number::unsigned) {
         Some(delta) => Ok(Command::Arith { direction, key, delta, noreply }),
         None => Err(Fault::maybe_quiet(BAD_DELTA, noreply)),
@@ -291,7 +299,7 @@ fn arith(rest: &[u8], direction: Direction) -> Parsed<'_> {
 
 /// `<key> <exptime> [noreply]`
 fn touch(rest: &[u8]) -> Parsed<'_> {
-    let (key, mut words, noreply) = key_and_noreply(rest, 2)?;
+    let (key, mut words, noreply) = key_and_noreply(rest, 1)?;
     match words.next().and_then(number::signed) {
         Some(exptime) => Ok(Command::Touch { key, exptime, noreply }),
         None => Err(Fault::maybe_quiet(BAD_EXPTIME, noreply)),

@@ -14,8 +14,6 @@ pub(crate) enum Kind {
     Listen { address: String, error: io::Error },
     /// A name is not known.
     Resolve { host: String, error: io::Error },
-    /// Nothing to listen on is left.
-    NowhereToListen,
     /// A file can't be written.
     Write { path: PathBuf, error: io::Error },
     /// There is no such user.
@@ -51,9 +49,7 @@ impl Error {
     /// The exit code memcached has for it (sysexits.h).
     pub fn exit_code(&self) -> u8 {
         match self.0 {
-            Kind::Listen { .. } | Kind::Resolve { .. } | Kind::NowhereToListen | Kind::Descriptors { .. } => {
-                71
-            }
+            Kind::Listen { .. } | Kind::Resolve { .. } | Kind::Descriptors { .. } => 71,
             Kind::NoSuchUser { .. } => 67,
             Kind::User { .. } => 71,
             Kind::Write { .. } => 73,
@@ -71,9 +67,6 @@ impl fmt::Display for Error {
             ),
             Kind::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
             Kind::Resolve { host, error } => write!(f, "cannot listen on {host}: no such address ({error})"),
-            Kind::NowhereToListen => {
-                f.write_str("there is no address left to listen on; give one with -l, -p or -s")
-            }
             Kind::Write { path, error } => write!(f, "cannot write {}: {error}", path.display()),
             Kind::NoSuchUser { name } => {
                 write!(f, "can't find the user {name} to switch to; give another with -u")

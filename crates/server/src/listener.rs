@@ -78,9 +78,6 @@ pub(crate) fn bind_all(settings: &Settings) -> Result<Vec<Listener>, Error> {
     for listen in hosts {
         bind_tcp(listen, settings.line_port, Speaks::Line, settings, &mut listeners)?;
     }
-    if listeners.is_empty() {
-        return Err(Error::new(Kind::NowhereToListen));
-    }
     Ok(listeners)
 }
 

@@ -46,7 +46,8 @@ impl Subject for Office<'_> {
             now: u64::from(self.env.now),
             cpu_user,
             cpu_system,
-            curr_connections: u64::from(shared.connections()) + shared.listeners.len() as u64 - 1,
+            curr_connections: (u64::from(shared.connections()) + shared.listeners.len() as u64)
+                .saturating_sub(1),
             connection_structures: shared.posts.iter().map(|post| post.places() as u64).sum::<u64>()
                 + shared.listeners.len() as u64,
             read_buf_count: workers,

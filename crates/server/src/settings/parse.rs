@@ -181,6 +181,16 @@ fn finish(mut settings: Settings, tcp_given: bool) -> Result<Settings, Refusal> 
     if settings.udp_port != Port::Off && !tcp_given {
         settings.tcp_port = settings.udp_port;
     }
+    let is_reachable = settings.unix_socket.is_some()
+        || settings.tcp_port != Port::Off
+        || settings.line_port != Port::Off
+        || settings.listen.iter().any(|listen| listen.port.is_some());
+    if !is_reachable {
+        // memcached starts all the same, and so do we.
+        settings
+            .warnings
+            .push("nobody can reach this server: -p is 0, and there is no -s and no port in -l".into());
+    }
     let item_bytes = u64::from(settings.item_bytes_max);
     if item_bytes < 1024 {
         return Err(Refusal::usage("Item max size cannot be less than 1024 bytes. Give -I 1k or more."));

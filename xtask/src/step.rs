@@ -135,12 +135,29 @@ fn with_limit(program: &Path) -> Command {
     command
 }
 
+/// What failed tests said, or the end of the output where no test did.
 fn failure(text: &str, log: &Path) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    let failed = lines.iter().filter(|line| line.starts_with("test ") && line.ends_with(" FAILED"));
-    let mut shown: Vec<&str> = failed.copied().collect();
-    shown.extend(&lines[lines.len().saturating_sub(LINES_SHOWN)..]);
+    let mut shown: Vec<&str> = failures(text);
+    if shown.is_empty() {
+        let lines: Vec<&str> = text.lines().collect();
+        shown.extend(&lines[lines.len().saturating_sub(LINES_SHOWN)..]);
+    }
+    shown.truncate(LINES_SHOWN);
     format!("{}\nthe whole output: {}", shown.join("\n"), log.display())
+}
+
+/// The part of each test program's output between its `failures:` and its result.
+fn failures(text: &str) -> Vec<&str> {
+    let mut is_inside = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        is_inside |= line == "failures:";
+        is_inside &= !line.starts_with("test result: ");
+        if is_inside && !line.is_empty() {
+            lines.push(line);
+        }
+    }
+    lines
 }
 
 /// Sums the `test result:` lines of a log.
@@ -175,6 +192,17 @@ mod tests {
             test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 4 filtered out; finished in 1s\n";
         assert_eq!(test_results(text), (13, 2));
         assert_eq!(test_results("error: could not compile\n"), (0, 0));
+    }
+
+    #[test]
+    fn what_failed_is_shown_without_what_passed() {
+        let log = Path::new("x.log");
+        let failed = "test a ... ok\ntest b ... FAILED\n\nfailures:\n\n---- b stdout ----\nleft: 1\n\n\
+            test result: FAILED. 1 passed; 1 failed\n   Doc-tests c\n";
+        let expected = "failures:\n---- b stdout ----\nleft: 1\nthe whole output: x.log";
+        assert_eq!(failure(failed, log), expected);
+        let broken = "error: could not compile\n";
+        assert_eq!(failure(broken, log), "error: could not compile\nthe whole output: x.log");
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub(crate) fn get(get: &MetaGet<'_>, executor: &mut Executor<'_>, out: &mut Outp
         recache: flags.recache(),
         new_cas: flags.new_cas(),
         bump: !flags.has(b'u'),
+        claim: true,
     };
     executor.counters().cmd_meta.up();
     let now = executor.now();

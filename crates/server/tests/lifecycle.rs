@@ -198,3 +198,15 @@ fn connections_are_shown() {
     assert_eq!(count("state conn_parse_cmd"), 1, "{lines:#?}");
     assert_eq!(count(&format!("addr tcp:{address}")), 3, "{lines:#?}");
 }
+
+/// Only `mg` hands out the right to recache; looking at a stale item by other means leaves it to others.
+#[test]
+fn only_meta_get_wins() {
+    let server = start(settings());
+    let mut client = Client::to(&server);
+    client.check("ms k 1\r\nx\r\nmd k I T30\r\n", "HD\r\nHD\r\n");
+    client.check("get k\r\ngat 30 k\r\n", "VALUE k 0 1\r\nx\r\nEND\r\n".repeat(2));
+    client.send("me k\r\n");
+    assert!(client.line().starts_with("ME k exp="));
+    client.check("mg k v\r\nmg k v\r\n", "VA 1 X W\r\nx\r\nVA 1 Z X\r\nx\r\n");
+}

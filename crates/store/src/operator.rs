@@ -83,7 +83,7 @@ fn compute_fetch<'a>(fetch: &Fetch, env: &Env, item: Option<View<'a>>) -> Effect
     let recache = fetch
         .recache
         .is_some_and(|below| item.exptime != 0 && i64::from(item.exptime) - i64::from(env.now) < below);
-    let token = match (item.token_sent, item.stale || recache) {
+    let token = match (item.token_sent, fetch.claim && (item.stale || recache)) {
         (true, _) => Token::Taken,
         (false, true) => Token::Won,
         (false, false) => Token::None,
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn fetches() {
-        let get = Fetch::default();
+        let get = Fetch { claim: true, ..Fetch::default() };
         let quiet = Fetch { bump: false, ..get };
         let recache = Fetch { recache: Some(30), ..get };
         let stale = View { stale: true, ..item("v") };
@@ -364,6 +364,7 @@ mod tests {
             "Miss W publish \"\" f=0 exp=0 cas=9 token",
         );
         check(Op::Fetch(get), Some(stale), "Hit W amend access token");
+        check(Op::Fetch(Fetch::default()), Some(stale), "Hit amend access");
         check(Op::Fetch(quiet), Some(stale), "Hit W amend token");
         check(Op::Fetch(get), Some(taken), "Hit Z amend access");
         check(Op::Fetch(recache), Some(ending), "Hit W amend access token");

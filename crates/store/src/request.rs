@@ -43,11 +43,13 @@ pub struct Fetch {
     pub new_cas: Option<u64>,
     /// Whether the access is noted in the item (all but mg `u`).
     pub bump: bool,
+    /// Whether the recache token is handed out if it is due and nobody has it (mg; others don't know it).
+    pub claim: bool,
 }
 
 impl Default for Fetch {
     fn default() -> Self {
-        Fetch { touch: None, vivify: None, recache: None, new_cas: None, bump: true }
+        Fetch { touch: None, vivify: None, recache: None, new_cas: None, bump: true, claim: false }
     }
 }
 

@@ -179,3 +179,45 @@ fn base64(bytes: &[u8], line: &mut Vec<u8>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_dumps() {
+        let item = View {
+            key: b"a b%/~",
+            value: b"v",
+            flags: 7,
+            exptime: 0,
+            cas: 3,
+            birth: 1,
+            accessed: 100,
+            fetched: true,
+            stale: false,
+            token_sent: false,
+        };
+        let check = |item: &View<'_>, expected: &str| {
+            let mut line = Vec::new();
+            metadump_line(item, 2, 70, &mut line);
+            assert_eq!(String::from_utf8_lossy(&line), expected);
+        };
+        check(&item, "key=a%20b%25%2F~ exp=-1 la=100 cas=3 fetch=yes cls=2 size=70 flags=7 \n");
+        let other = View { key: b"\xff", exptime: 200, fetched: false, ..item };
+        check(&other, "key=%FF exp=200 la=100 cas=3 fetch=no cls=2 size=70 flags=7 \n");
+    }
+
+    #[test]
+    fn keys_in_base64() {
+        let check = |key: &[u8], expected: &str| {
+            let mut line = Vec::new();
+            mgdump_line(key, &mut line);
+            assert_eq!(String::from_utf8_lossy(&line), expected);
+        };
+        check(b"plain", "mg plain\r\n");
+        check(b" ", "mg IA== b\r\n");
+        check(b"a b", "mg YSBi b\r\n");
+        check(b"\n\n\n\n\n", "mg CgoKCgo= b\r\n");
+    }
+}

@@ -1,10 +1,10 @@
-//! Why a server does not start.
+//! Why a server does not start, or does not go on.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a server does not start, with what to do about it.
+/// Why a server does not start or go on, with what to do about it.
 #[derive(Debug)]
 pub struct Error(Kind);
 
@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     User { name: String, error: io::Error },
     /// The process may not have that many descriptors.
     Descriptors { wanted: u64, allowed: u64 },
+    /// A thread ended by a panic, which it has described on standard error.
+    Panicked,
     /// The store can't be had.
     Store { error: store::Error },
     /// Something the system has refused that has no better explanation.
@@ -53,6 +55,7 @@ impl Error {
             Kind::NoSuchUser { .. } => 67,
             Kind::User { .. } => 71,
             Kind::Write { .. } => 73,
+            Kind::Panicked => 70,
             Kind::Store { .. } | Kind::System { .. } => 71,
         }
     }
@@ -80,6 +83,7 @@ impl fmt::Display for Error {
             Kind::Store { error } => {
                 write!(f, "cannot have the memory asked for: {error}; ask for less with -m")
             }
+            Kind::Panicked => f.write_str("a thread has panicked; please report what it said"),
             Kind::System { what, error } => write!(f, "{what}: {error}"),
         }
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::shared::{Shared, Stop};
 
-/// How long it rests when there is nothing to do.
-const REST: Duration = Duration::from_millis(50);
+/// How long it rests after having worked, and at most when there is nothing to do for long.
+const RESTS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(64)];
 
 /// How much it does at once, in items looked at. Between two steps others may take its core.
 const STEP: usize = 256;
@@ -13,6 +13,8 @@ const STEP: usize = 256;
 /// Keeps house until the server stops.
 pub(crate) fn run(shared: &Shared) {
     let mut flushed_below = 0;
+    let [short, long] = RESTS;
+    let mut rest = short;
     while shared.stop() == Stop::Not {
         let env = shared.env();
         if env.flushed_below != flushed_below {
@@ -23,9 +25,11 @@ pub(crate) fn run(shared: &Shared) {
         let more = shared.store.maintain(&env, STEP);
         shared.janitor_rounds.up();
         if more {
+            rest = short;
             std::thread::yield_now();
         } else {
-            std::thread::park_timeout(REST);
+            std::thread::park_timeout(rest);
+            rest = (rest * 2).min(long);
         }
     }
 }

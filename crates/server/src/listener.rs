@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -205,15 +206,15 @@ pub(crate) fn allow_descriptors(settings: &Settings) -> Result<(), Error> {
 }
 
 /// The thread that accepts connections.
-pub(crate) struct Acceptor<'s> {
-    shared: &'s Shared,
+pub(crate) struct Acceptor {
+    shared: Arc<Shared>,
     driver: Driver,
     paused_since: Option<Instant>,
 }
 
-impl<'s> Acceptor<'s> {
+impl Acceptor {
     /// Watches all listeners with a driver whose waker is `shared.listening`.
-    pub(crate) fn new(shared: &'s Shared, driver: Driver) -> Result<Self, Error> {
+    pub(crate) fn new(shared: Arc<Shared>, driver: Driver) -> Result<Self, Error> {
         let acceptor = Acceptor { shared, driver, paused_since: None };
         acceptor.watch().map_err(Error::errno("cannot watch the listening sockets"))?;
         Ok(acceptor)
@@ -242,7 +243,7 @@ impl<'s> Acceptor<'s> {
     }
 
     fn accept(&mut self, number: usize) {
-        let shared = self.shared;
+        let shared = Arc::clone(&self.shared);
         let listener = &shared.listeners[number];
         for _ in 0..ACCEPTED_AT_ONCE_MAX {
             let full = self.is_full();

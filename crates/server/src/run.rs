@@ -69,18 +69,17 @@ impl Server {
         let shared = Arc::clone(&server.shared);
         server.spawn("janitor".into(), move || janitor::run(&shared))?;
         // Only now, so that no client is told yes by a server that then doesn't start.
-        let shared = Arc::clone(&server.shared);
-        Acceptor::new(&shared, Driver::new().map_err(failed())?).map(drop)?;
-        server.spawn("listener".into(), move || {
-            if let Ok(acceptor) = Acceptor::new(&shared, accepting) {
-                acceptor.run();
-            }
-        })?;
+        let acceptor = Acceptor::new(Arc::clone(&server.shared), accepting)?;
+        server.spawn("listener".into(), move || acceptor.run())?;
         Ok(server)
     }
 
     fn spawn(&mut self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        let thread = thread::Builder::new().name(name).spawn(body);
+        let alarm = Alarm(Arc::clone(&self.shared));
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            let _alarm = alarm;
+            body();
+        });
         self.threads.push(thread.map_err(Error::system("cannot start a thread"))?);
         Ok(())
     }
@@ -112,7 +111,8 @@ impl Server {
 
     /// Stops, after sending the answers that were computed already, for a bounded time.
     pub fn stop(mut self) -> ExitReason {
-        self.stop_threads()
+        self.stop_threads();
+        self.reason()
     }
 
     /// Waits until the server is asked to stop, by a client or by one of the signals, and stops.
@@ -131,16 +131,21 @@ impl Server {
                 }
             }
         }
-        Ok(self.stop_threads())
+        if self.stop_threads() { Ok(self.reason()) } else { Err(Error::new(Kind::Panicked)) }
     }
 
-    fn stop_threads(&mut self) -> ExitReason {
+    /// Ends all threads; whether none of them had panicked.
+    fn stop_threads(&mut self) -> bool {
         self.shared.ask_to_stop(Stop::Soon);
+        let mut sound = true;
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // A worker that panicked has said so already.
-            let _ = thread.join();
+            sound &= thread.join().is_ok();
         }
+        sound
+    }
+
+    fn reason(&self) -> ExitReason {
         match self.shared.stop() {
             Stop::Gracefully => ExitReason::StoppedGracefully,
             Stop::Not | Stop::Soon => ExitReason::Stopped,
@@ -151,6 +156,17 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop_threads();
+    }
+}
+
+/// Asks all threads to stop when the one that holds it panics: half a server would leave its clients waiting.
+struct Alarm(Arc<Shared>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.ask_to_stop(Stop::Soon);
+        }
     }
 }
 

@@ -259,19 +259,16 @@ fn dumps_do_not_stall_others() {
     assert_eq!(dumped, count);
 }
 
-#[test]
-fn two_megabytes() {
-    let server = start(Settings { memory_bytes: 2 << 20, ..settings() });
-    let mut client = Client::to(&server);
-    let mut random = Random::new();
+/// Writes and reads more than there is memory for, and looks at each value; how many writes were stored.
+fn churn(client: &mut Client, random: &mut Random, count: u64) -> u64 {
     let mut stored = 0;
-    for number in 0..20_000_u64 {
-        let size = if number % 100 == 0 { random.below(900_000) } else { random.below(2000) } as usize;
+    for number in 0..count {
+        let size = if number % 100 == 0 { random.below(600_000) } else { random.below(2000) } as usize;
         let key = random.below(3000);
         let value = format!("{key:06}").repeat(size / 6 + 1);
         client.send(format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()));
         let line = client.line();
-        stored += u32::from(line == "STORED");
+        stored += u64::from(line == "STORED");
         assert!(line == "STORED" || line == "SERVER_ERROR out of memory storing object", "{line}");
         let key = random.below(3000);
         client.send(format!("get {key}\r\n"));
@@ -284,8 +281,32 @@ fn two_megabytes() {
             client.expect("END\r\n");
         }
     }
+    stored
+}
+
+#[test]
+fn two_megabytes() {
+    let server = start(Settings { memory_bytes: 2 << 20, ..settings() });
+    let mut client = Client::to(&server);
+    let stored = churn(&mut client, &mut Random::new(), 20_000);
     assert!(stored > 19_000, "only {stored} of 20,000 could be stored");
     assert!(client.stat("evictions") > 0);
+}
+
+#[test]
+fn little_memory_and_several_workers() {
+    let server = start(Settings { memory_bytes: 8 << 20, threads: 3, ..settings() });
+    let mut random = Random::new();
+    let threads: Vec<_> = (0..6)
+        .map(|_| {
+            let (mut client, mut random) = (Client::to(&server), Random::from(random.next()));
+            std::thread::spawn(move || churn(&mut client, &mut random, 4_000))
+        })
+        .collect();
+    let stored: u64 = threads.into_iter().map(|thread| thread.join().expect("no panic")).sum();
+    println!("{stored} of 24,000 stored");
+    assert!(stored > 23_000, "only {stored} of 24,000 could be stored");
+    assert!(Client::to(&server).stat("evictions") > 0);
 }
 
 #[test]

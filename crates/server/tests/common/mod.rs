@@ -150,6 +150,11 @@ impl Random {
         Random(seed)
     }
 
+    /// With a seed that comes from another one.
+    pub fn from(seed: u64) -> Self {
+        Random(seed)
+    }
+
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

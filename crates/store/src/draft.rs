@@ -72,11 +72,12 @@ pub struct Pinned {
 unsafe impl Send for Pinned {}
 
 impl Pinned {
-    /// `value` is a view's, so its segment can't be used again before the pin is seen.
-    pub(crate) fn new(store: &Arc<Store>, value: &[u8]) -> Self {
-        let slot = store.segments.holding(value.as_ptr());
+    /// The item is in view, so its segment can't be used again before the pin is seen.
+    pub(crate) fn new(store: &Arc<Store>, item: &View<'_>) -> Self {
+        // By the key, which is never empty: an empty value at the end of a segment has the next one's address.
+        let slot = store.segments.holding(item.key.as_ptr());
         store.segments.at(slot).pin();
-        Pinned { store: Arc::clone(store), slot, value: NonNull::from(value) }
+        Pinned { store: Arc::clone(store), slot, value: NonNull::from(item.value) }
     }
 }
 
@@ -85,7 +86,7 @@ impl Store {
     /// segment from being used again, so it is to be held as short as possible.
     #[must_use]
     pub fn pin(self: &Arc<Self>, item: &View<'_>) -> Pinned {
-        Pinned::new(self, item.value)
+        Pinned::new(self, item)
     }
 }
 

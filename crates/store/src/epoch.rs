@@ -52,6 +52,9 @@ impl Epochs {
 
     /// Everything with a stamp up to this one may be used again.
     pub(crate) fn passed(&self) -> u64 {
+        // Read first: what is retired after the scan may be seen by a participant that came online after it, so it
+        // has not passed even if nobody was online. Acquire: what has a stamp up to this was unlinked before.
+        let begun = self.global.0.load(Ordering::Acquire);
         // Pairs with the fence in `online`: either this scan sees the announcement of a participant that came
         // online, or that participant sees everything that was unlinked before this scan.
         fence(Ordering::SeqCst);
@@ -61,7 +64,7 @@ impl Epochs {
             .map(|place| place.0.load(Ordering::Acquire))
             .filter(|epoch| *epoch < VACANT)
             .min();
-        oldest.unwrap_or(OFFLINE)
+        oldest.unwrap_or(begun)
     }
 }
 
@@ -121,5 +124,14 @@ mod tests {
         assert!(epochs.passed() >= stamp);
         drop(first);
         assert!(epochs.participant().is_some());
+    }
+
+    #[test]
+    fn what_is_retired_after_the_scan_has_not_passed() {
+        let epochs = Arc::new(Epochs::new(1));
+        let mut reader = epochs.participant().expect("a place");
+        let passed = epochs.passed();
+        reader.round();
+        assert!(epochs.retire() > passed);
     }
 }

@@ -26,6 +26,9 @@ const SMALL_PERCENT: u64 = 10;
 /// A segment with less alive than this share of what was written to it is worth compacting.
 const COMPACT_PERCENT: u64 = 75;
 
+/// How many large items may go round before a step gives up; each loses one of at most three counted reads.
+const REQUEUES_MAX: usize = 1 << 16;
+
 /// The state of maintenance between two steps.
 pub(crate) struct Maintenance {
     participant: Participant,
@@ -61,6 +64,17 @@ enum Step {
     Compact,
     /// What was read moves on, the rest goes; the segment comes free.
     Evict,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// A segment came free, or is as good as free.
+    Made,
+    /// A large item stays for another round of its queue.
+    Requeued,
+    /// There is nothing to be done.
+    Stuck,
 }
 
 impl Maintenance {
@@ -104,12 +118,19 @@ impl Store {
     /// Compacts or evicts one segment.
     fn free_one(&self, maintenance: &mut Maintenance, env: &Env) -> bool {
         maintenance.participant.round();
-        let chosen = self.choose();
-        if let Some((slot, step)) = chosen {
-            self.step(maintenance, slot, step, env);
+        let mut progress = Progress::Requeued;
+        // A large item that was read goes round without anything coming free, but at no cost either.
+        for _ in 0..REQUEUES_MAX {
+            progress = match self.choose() {
+                Some((slot, step)) => self.step(maintenance, slot, step, env),
+                None => Progress::Stuck,
+            };
+            if progress != Progress::Requeued {
+                break;
+            }
         }
         maintenance.participant.offline();
-        chosen.is_some()
+        progress != Progress::Stuck
     }
 
     fn choose(&self) -> Option<(u32, Step)> {
@@ -122,7 +143,7 @@ impl Store {
         let sparsest = [Queue::Small, Queue::Main]
             .into_iter()
             .flat_map(|queue| ledger.line(queue).slots().collect::<Vec<_>>())
-            .filter(|slot| !self.segments.at(*slot).is_run(self.segments.segment_bytes()))
+            .filter(|slot| !self.segments.at(*slot).is_run())
             .filter(is_free_of_drafts)
             .map(|slot| (alive_percent(slot), slot))
             .min();
@@ -159,17 +180,18 @@ impl Store {
             [Queue::Small, Queue::Main].into_iter().find_map(|queue| ledger.line(queue).slots().find(due));
         drop(ledger);
         match found {
-            Some(slot) => self.step(maintenance, slot, Step::Sweep, env),
+            Some(slot) => _ = self.step(maintenance, slot, Step::Sweep, env),
             None => (maintenance.swept_at, maintenance.flush_swept) = (env.now, env.flushed_below),
         }
         maintenance.participant.offline();
         found.is_some()
     }
 
-    fn step(&self, maintenance: &mut Maintenance, slot: u32, step: Step, env: &Env) {
+    fn step(&self, maintenance: &mut Maintenance, slot: u32, step: Step, env: &Env) -> Progress {
+        let env = &self.refreshed(env);
         let segment = self.segments.at(slot);
         if !segment.is_sealed() {
-            return;
+            return Progress::Made;
         }
         let counters = self.counters(maintenance.participant.place());
         let queue = segment.queue();
@@ -203,17 +225,21 @@ impl Store {
                 (Step::Evict, Queue::Small, _) => (Target::Promoted, 0),
                 (Step::Evict, Queue::Main, freq) => (Target::Promoted, freq - 1),
             };
-            if segment.is_run(self.segments.segment_bytes()) {
+            if segment.is_run() {
                 // A large item moves by changing its segment's queue.
                 locked.replace(found, found.entry.with_freq(freq));
                 self.segments.requeue(slot, Queue::Main);
-                continue;
+                return Progress::Requeued;
             }
             let place = Place { target, freq, rank: segment.rank() };
-            self.move_item(maintenance, &locked, found, item, place, env);
+            if !self.move_item(maintenance, &locked, found, item, place, env) {
+                return Progress::Stuck;
+            }
         }
+        Progress::Made
     }
 
+    /// Moves an item, or drops it; false when there is no place for it and nothing may be evicted.
     fn move_item(
         &self,
         maintenance: &mut Maintenance,
@@ -222,19 +248,26 @@ impl Store {
         item: Item<'_>,
         place: Place,
         env: &Env,
-    ) {
+    ) -> bool {
         let counters = self.counters(maintenance.participant.place());
         let from = found.entry.location();
         let layout = Layout { has_cas: true, ..item.layout() };
         let class = self.class(item.exptime().unwrap_or(0), env.now);
         let Some(to) = self.append_survivor(maintenance, place, class, layout.bytes()) else {
-            self.forget(locked, found, Gone::Evicted, false, counters);
-            return;
+            if self.options.evict {
+                self.forget(locked, found, Gone::Evicted, false, counters);
+            }
+            return self.options.evict;
         };
         let copy = self.copy_item(item, from, to, layout);
         if copy.crc() != item.crc() {
             self.forget(locked, found, Gone::Damaged, false, counters);
-            return;
+            return true;
+        }
+        if self.segments.at(self.segments.of(from)).birth() < self.flushed_below() {
+            // Flushed since it was looked at; the copy may lie in a segment that is younger than the flush.
+            self.forget(locked, found, Gone::Dead, false, counters);
+            return true;
         }
         let segment = self.segments.at(self.segments.of(to));
         segment.add_live(layout.bytes());
@@ -246,6 +279,7 @@ impl Store {
         counters.items.add(1);
         counters.live_bytes.add(layout.bytes());
         self.account_gone(from, Gone::Asked, counters);
+        true
     }
 
     /// Copies an item to a place that is ours, computing its CRC from the copy.

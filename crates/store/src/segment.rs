@@ -53,6 +53,8 @@ pub(crate) struct Segment {
     exptime_min: AtomicU32,
     /// Which queue it is in, once sealed: 0 small, 1 main.
     queue: AtomicU32,
+    /// Whether it was opened as a run, for one large item: 0 or 1. A run may have the size of a segment.
+    run: AtomicU32,
 }
 
 const OPEN: u32 = 1;
@@ -234,8 +236,7 @@ impl Segments {
             }
             None => self.take_cold(&mut ledger, 1, bytes, demand)?,
         };
-        drop(ledger);
-        self.begin(slot);
+        self.begin(&ledger, slot, false);
         Some(slot)
     }
 
@@ -260,8 +261,7 @@ impl Segments {
             }
             None => self.take_cold(&mut ledger, slots, bytes, demand)?,
         };
-        drop(ledger);
-        self.begin(run);
+        self.begin(&ledger, run, true);
         Some(run)
     }
 
@@ -277,8 +277,10 @@ impl Segments {
         Some(slot)
     }
 
-    fn begin(&self, slot: u32) {
+    /// Under the ledger's lock, so that whoever opens a segment younger than a flush knows of the flush.
+    fn begin(&self, _ledger: &Ledger, slot: u32, is_run: bool) {
         let segment = self.at(slot);
+        segment.run.store(u32::from(is_run), Ordering::Relaxed);
         assert_eq!(segment.live.load(Ordering::Relaxed), 0);
         assert_eq!(segment.pins.load(Ordering::Relaxed), 0);
         segment.written.store(0, Ordering::Relaxed);
@@ -442,9 +444,8 @@ impl Segment {
         self.written.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn is_run(&self, segment_bytes: usize) -> bool {
-        self.slots.load(Ordering::Relaxed) > 1
-            || self.resident.load(Ordering::Relaxed) != segment_bytes as u64
+    pub(crate) fn is_run(&self) -> bool {
+        self.run.load(Ordering::Relaxed) != 0
     }
 
     pub(crate) fn is_sealed(&self) -> bool {

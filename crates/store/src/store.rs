@@ -156,7 +156,15 @@ impl Store {
 
     /// Forgets all items. Environments made before don't know of it.
     pub fn flush(&self) {
+        // Births are given under the ledger's lock: nobody opens a younger segment without knowing of the flush.
+        let _ledger = self.segments.ledger();
         self.flushed_below.fetch_max(self.segments.next_birth(), Ordering::AcqRel);
+    }
+
+    /// The environment with the flushes that took place since it was made. What an older one shows as alive would,
+    /// written or moved, come back to life: in a segment that is younger than the flush.
+    pub(crate) fn refreshed(&self, env: &Env) -> Env {
+        Env { flushed_below: env.flushed_below.max(self.flushed_below()), ..*env }
     }
 
     /// Forgets all items that are there at that Unix second; 0 takes an earlier order back.

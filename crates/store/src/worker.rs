@@ -233,6 +233,7 @@ impl Worker {
     ) -> Answer<'w> {
         loop {
             let locked = store.index.lock(hash);
+            let env = &store.refreshed(env);
             let found = self.find_locked(store, &locked, request.key);
             let view = found.map(|(_, view)| view);
             let effect = compute(request, env, view);
@@ -311,15 +312,20 @@ impl Worker {
         let store = at.store;
         let location = found.entry.location();
         let item = store.item(location);
-        if amend.access {
-            item.note_access(store.seconds(at.env.now));
-            store.index.bucket(found.bucket).count_access(found.slot, found.entry);
-        }
-        if amend.token_sent {
-            item.send_token();
-        }
-        let Some(exptime) = amend.exptime else { return Ok(view) };
-        if item.set_exptime(exptime) {
+        let note = |item: Item<'_>| {
+            if amend.access {
+                item.note_access(store.seconds(at.env.now));
+            }
+            if amend.token_sent {
+                item.send_token();
+            }
+        };
+        let exptime = amend.exptime.unwrap_or(view.exptime);
+        if amend.exptime.is_none_or(|exptime| item.set_exptime(exptime)) {
+            note(item);
+            if amend.access {
+                store.index.bucket(found.bucket).count_access(found.slot, found.entry);
+            }
             store.segments.at(store.segments.of(location)).note_exptime(exptime);
             return Ok(View { exptime, ..view });
         }
@@ -333,10 +339,12 @@ impl Worker {
             value: NewValue::Joined(view.value, &[]),
         };
         let access = item.access();
-        let moved = self.publish(at, &spec)?;
+        // Nothing else is changed before there is room for it: without, the command is executed once more.
+        let moved = store.item(self.publish(at, &spec)?);
         if access.fetched {
-            store.item(moved).note_access(access.seconds);
+            moved.note_access(access.seconds);
         }
+        note(moved);
         Ok(View { exptime, ..view })
     }
 
@@ -379,7 +387,9 @@ impl Worker {
                 self.inserted += 1;
             }
         }
-        if at.draft.is_none() && bytes > store.segments.shared_bytes_max() {
+        if at.draft.is_none_or(|draft| draft.location() != location)
+            && bytes > store.segments.shared_bytes_max()
+        {
             let slot = store.segments.of(location);
             store.segments.seal(slot, bytes, Queue::Small, None, || store.epochs.retire());
         }
@@ -390,8 +400,13 @@ impl Worker {
     fn write(&mut self, at: &Commit<'_, '_>, spec: &Spec<'_>) -> Result<Location, NoRoom> {
         let store = at.store;
         let parts = value_parts(&spec.value);
-        let in_place =
-            at.draft.filter(|draft| draft.value().as_ptr() == parts[0].as_ptr() && parts[1].is_empty());
+        let in_place = at.draft.filter(|draft| {
+            // A draft from before a flush would be flushed with it.
+            let birth = store.segments.at(store.segments.of(draft.location())).birth();
+            draft.value().as_ptr() == parts[0].as_ptr()
+                && parts[1].is_empty()
+                && birth >= store.flushed_below()
+        });
         let location = match in_place {
             Some(draft) => draft.location(),
             None => {
@@ -499,6 +514,10 @@ impl Worker {
             let is_coming = store.coming_bytes() >= wanted && attempt < PATIENT_ATTEMPTS;
             if is_coming || !store.make_room(env) {
                 store.segments.reclaim(store.epochs.passed());
+                if !store.options.evict && store.segments.ledger().retired_segments() == 0 {
+                    // Full, and nothing is on its way.
+                    break;
+                }
                 std::thread::yield_now();
             }
         }

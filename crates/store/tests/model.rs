@@ -232,8 +232,12 @@ fn compare_arith(
 ) {
     let found = model.found(key).cloned();
     let number = found.as_ref().and_then(|entry| {
-        let text = std::str::from_utf8(&entry.value).ok()?;
-        (text.len() <= 20).then(|| text.trim_end().parse::<u64>().ok()).flatten()
+        // Blanks before, a plus sign, and anything behind a blank are let through, as memcached does.
+        let text = entry.value.trim_ascii_start();
+        let text = text.strip_prefix(b"+").unwrap_or(text);
+        let digits = text.split(u8::is_ascii_whitespace).next()?;
+        let is_number = entry.value.len() <= 20 && digits.iter().all(u8::is_ascii_digit);
+        is_number.then(|| std::str::from_utf8(digits).ok()?.parse::<u64>().ok()).flatten()
     });
     match answer.status {
         Status::NotFound => {

@@ -219,6 +219,22 @@ impl Index {
         true
     }
 
+    /// Takes the entry with this location out of a bucket; false if it is no longer there.
+    pub(crate) fn remove(&self, bucket: usize, location: Location) -> bool {
+        let stripe = self.stripe_of(bucket);
+        self.lock_stripe(stripe);
+        let place = self.buckets.at(bucket);
+        let found = (0..SLOTS).find(|slot| {
+            let entry = place.load(*slot);
+            entry.is_live() && entry.location() == location
+        });
+        if let Some(slot) = found {
+            place.store(slot, Entry::EMPTY);
+        }
+        self.unlock_stripe(stripe);
+        found.is_some()
+    }
+
     /// All live entries of what was one bucket when there were `count` buckets, under its stripe.
     pub(crate) fn visit(&self, bucket: usize, count: usize, mut each: impl FnMut(Entry)) {
         let stripe = self.stripe_of(bucket);

@@ -30,6 +30,8 @@ const HAS_CAS: u8 = 2;
 const HAS_FLAGS: u8 = 4;
 /// `kind`: the item was invalidated.
 const STALE: u8 = 8;
+/// `kind`: the rest is a check over the lengths and the bits below, which say where the item ends.
+const KIND_BITS: u32 = 4;
 
 /// `access`: seconds since the store's start of the last access, in the low bits.
 const ACCESS_SECONDS_MAX: u32 = (1 << 24) - 1;
@@ -145,6 +147,7 @@ impl<'a> Item<'a> {
         {
             kind |= if has { bit } else { 0 };
         }
+        let kind = checked_kind(layout.vlen, layout.klen, kind);
         let header =
             Header { vlen: layout.vlen, klen: layout.klen, kind, core: 0, crc: 0, access: AtomicU32::new(0) };
         // SAFETY: the caller owns the bytes; header and key lie within them by `Layout::bytes`.
@@ -187,7 +190,8 @@ impl<'a> Item<'a> {
                 self.base.add(field).cast::<u32>().write(facts.flags);
             }
             let header = self.base.cast::<Header>().as_mut();
-            header.kind |= if facts.stale { STALE } else { 0 };
+            let stale = if facts.stale { STALE } else { 0 };
+            header.kind = checked_kind(header.vlen, header.klen, header.kind | stale);
             header.core = facts.core;
             header.crc = crc;
             header.access = AtomicU32::new(facts.access.pack());
@@ -301,8 +305,19 @@ impl<'a> Item<'a> {
         });
     }
 
+    /// Whether the words that say where the item ends agree with each other; if not, nothing else is to be looked at.
+    pub(crate) fn has_sound_lengths(self) -> bool {
+        let header = self.header();
+        header.klen > 0 && header.kind == checked_kind(header.vlen, header.klen, header.kind)
+    }
+
     /// Whether the item still says what it said when it was written.
     pub(crate) fn is_intact(self, cas: u64) -> bool {
+        self.is_intact_with(cas, self.value())
+    }
+
+    /// Whether it would with this value.
+    pub(crate) fn is_intact_with(self, cas: u64, value: &[u8]) -> bool {
         let facts = Facts {
             flags: self.flags(),
             exptime: 0,
@@ -311,8 +326,27 @@ impl<'a> Item<'a> {
             core: 0,
             access: Access::default(),
         };
-        crc_of(&facts, self.key(), self.header().vlen, crc32c(0, self.value())) == self.crc()
+        crc_of(&facts, self.key(), self.header().vlen, crc32c(0, value)) == self.crc()
     }
+}
+
+/// The low bits of a kind with their check: four bits, exactly one of which changes with any single bit of the lengths.
+fn checked_kind(vlen: u32, klen: u8, kind: u8) -> u8 {
+    let low = kind & ((1 << KIND_BITS) - 1);
+    let mut bits = vlen ^ u32::from(klen) ^ u32::from(low) ^ 0xA;
+    bits ^= bits >> 16;
+    bits ^= bits >> 8;
+    bits ^= bits >> 4;
+    low | (bits as u8) << KIND_BITS
+}
+
+/// Whether an item's extent can be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Soundness {
+    /// Its lengths agree with their check, and it lies within its segment.
+    Sound,
+    /// Not so.
+    Unsound,
 }
 
 /// The CRC of what an item says, from the CRC of its value.

@@ -17,6 +17,7 @@ mod operator;
 mod options;
 mod request;
 mod scan;
+mod scrub;
 mod segment;
 mod store;
 mod sync;
@@ -32,6 +33,7 @@ pub use request::{
     PutMode, Request, Spec, Status, Token, View,
 };
 pub use scan::Cursor;
+pub use scrub::{Damage, Part, Scrubbed};
 pub use store::Store;
 pub use worker::{Answer, Worker};
 

@@ -31,7 +31,9 @@ const REQUEUES_MAX: usize = 1 << 16;
 
 /// The state of maintenance between two steps.
 pub(crate) struct Maintenance {
-    participant: Participant,
+    pub(crate) participant: Participant,
+    /// The bucket that the scrubber looks at next.
+    pub(crate) scrub_next: usize,
     outputs: [[Option<Output>; CLASSES]; 3],
     swept_at: u32,
     flush_swept: u64,
@@ -79,7 +81,7 @@ enum Progress {
 
 impl Maintenance {
     pub(crate) fn new(participant: Participant) -> Self {
-        Maintenance { participant, outputs: Default::default(), swept_at: 0, flush_swept: 0 }
+        Maintenance { participant, scrub_next: 0, outputs: Default::default(), swept_at: 0, flush_swept: 0 }
     }
 }
 
@@ -110,7 +112,7 @@ impl Store {
         self.segments.reclaim(self.epochs.passed()) > 0 || stepped
     }
 
-    fn lock_maintenance(&self) -> MutexGuard<'_, Maintenance> {
+    pub(crate) fn lock_maintenance(&self) -> MutexGuard<'_, Maintenance> {
         // Between two items the state is consistent; a panic elsewhere must not end eviction.
         self.maintenance.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -199,7 +201,12 @@ impl Store {
             segment.reset_exptime_min();
         }
         // SAFETY: the segment was sealed after our participant announced its epoch, so it can't be used again now.
-        for (location, item) in unsafe { self.segments.items(slot) } {
+        for walked in unsafe { self.segments.items(slot) } {
+            let Some((location, item)) = walked else {
+                counters.crc_mismatches.add(1);
+                self.condemn(maintenance, slot);
+                return Progress::Made;
+            };
             counters.examined.add(1);
             let locked = self.index.lock(self.hash(item.key()));
             let Some(found) = locked.find_location(location) else { continue };
@@ -235,6 +242,11 @@ impl Store {
             if !self.move_item(maintenance, &locked, found, item, place, env) {
                 return Progress::Stuck;
             }
+        }
+        if step != Step::Sweep && segment.is_sealed() {
+            // Something in it is alive that was not found by its key: the key is damaged.
+            counters.crc_mismatches.add(1);
+            self.condemn(maintenance, slot);
         }
         Progress::Made
     }

@@ -208,9 +208,10 @@ fn number(value: &[u8]) -> Option<u64> {
     if value.len() > Digits::LEN_MAX {
         return None;
     }
-    let text = value.trim_ascii_start();
+    let start = value.iter().position(|byte| !is_blank(byte)).unwrap_or(value.len());
+    let text = &value[start..];
     let unsigned = text.strip_prefix(b"+").unwrap_or(text);
-    let end = unsigned.iter().position(u8::is_ascii_whitespace).unwrap_or(unsigned.len());
+    let end = unsigned.iter().position(is_blank).unwrap_or(unsigned.len());
     let digits = &unsigned[..end];
     if digits.is_empty() {
         return None;
@@ -219,6 +220,11 @@ fn number(value: &[u8]) -> Option<u64> {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
         sum.checked_mul(10)?.checked_add(digit)
     })
+}
+
+/// C's `isspace`.
+fn is_blank(byte: &u8) -> bool {
+    byte.is_ascii_whitespace() || *byte == 0x0B
 }
 
 fn new_cas(asked: Option<u64>, predecessor: Option<View<'_>>) -> NewCas {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::bucket::Location;
-use crate::item::{ALIGN, Item};
+use crate::item::{ALIGN, Item, Soundness};
 use crate::mapping::{Mapping, PAGE_BYTES};
 
 /// Bits of a cas id that say where in its segment an item was written; a segment has at most 2 MiB.
@@ -60,6 +60,8 @@ pub(crate) struct Segment {
 const OPEN: u32 = 1;
 const SEALED: u32 = 2;
 const RETIRED: u32 = 3;
+/// Never used again: its memory is suspect.
+const CONDEMNED: u32 = 4;
 
 /// The two queues of S3-FIFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -360,6 +362,30 @@ impl Segments {
         }
     }
 
+    /// Takes a sealed segment out of use for ever; false if it is not sealed.
+    pub(crate) fn condemn(&self, slot: u32) -> bool {
+        let state = &self.at(slot).state;
+        if state.compare_exchange(SEALED, CONDEMNED, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        self.dequeue(&mut self.ledger(), slot);
+        true
+    }
+
+    /// Whether an item's lengths are sound and it lies within its segment.
+    pub(crate) fn soundness(&self, location: Location) -> Soundness {
+        let slot = self.of(location);
+        let span = (self.at(slot).slots.load(Ordering::Relaxed) as usize) << self.shift;
+        let offset = location.0 as usize * ALIGN - ((slot as usize) << self.shift);
+        // SAFETY: the caller's location is of an item in a segment that is not used again meanwhile; its header lies in
+        // the arena whatever it says.
+        let item = unsafe { Item::at(self.address(location)) };
+        match item.has_sound_lengths() && offset + item.layout().bytes() <= span {
+            true => Soundness::Sound,
+            false => Soundness::Unsound,
+        }
+    }
+
     /// Makes retired segments free that nobody can see any more; how many.
     pub(crate) fn reclaim(&self, passed: u64) -> usize {
         let mut ledger = self.ledger();
@@ -406,20 +432,25 @@ impl Segments {
         Some(())
     }
 
-    /// The items of a sealed segment in the order they were written, dead ones included.
+    /// The items of a sealed segment in the order they were written, dead ones included; the last one is none where a
+    /// length is damaged, so that there is no telling where the next one begins.
     ///
     /// # Safety
     /// The segment was sealed and can't be used again while the iterator or one of its items is used.
-    pub(crate) unsafe fn items(&self, slot: u32) -> impl Iterator<Item = (Location, Item<'_>)> {
+    pub(crate) unsafe fn items(&self, slot: u32) -> impl Iterator<Item = Option<(Location, Item<'_>)>> {
         let written = self.at(slot).written.load(Ordering::Acquire) as usize;
         let mut offset = 0;
         std::iter::from_fn(move || {
             (offset < written).then(|| {
                 let location = self.location(slot, offset);
+                if self.soundness(location) == Soundness::Unsound {
+                    offset = usize::MAX;
+                    return None;
+                }
                 // SAFETY: items were appended one behind the other up to `written`, each begun when its space was taken.
                 let item = unsafe { Item::at(self.address(location)) };
                 offset += item.layout().bytes();
-                (location, item)
+                Some((location, item))
             })
         })
     }

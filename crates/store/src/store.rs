@@ -8,7 +8,7 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 use crate::bucket::{ARENA_BYTES_MAX, Bucket, Entry, Location, SLOTS};
 use crate::epoch::Epochs;
 use crate::index::{Found, Hash, Index, Locked};
-use crate::item::Item;
+use crate::item::{Item, Soundness};
 use crate::maintain::Maintenance;
 use crate::options::{Error, MEMORY_BYTES_MIN, Stats, StoreOptions};
 use crate::request::{Env, View};
@@ -310,6 +310,18 @@ impl Store {
         // SAFETY: a location gets into the index only with a finished item behind it, and its segment is not used
         // again before everybody who could have loaded it has passed a quiescent point.
         unsafe { Item::at(self.segments.address(location)) }
+    }
+
+    /// Whether a location holds an item with this key. One whose lengths are damaged has no key, and no value either:
+    /// it would show its neighbours'.
+    #[inline]
+    pub(crate) fn has_key(&self, location: Location, key: &[u8]) -> bool {
+        let item = self.item(location);
+        item.has_sound_lengths() && item.key() == key
+    }
+
+    pub(crate) fn soundness(&self, location: Location) -> Soundness {
+        self.segments.soundness(location)
     }
 
     #[inline]

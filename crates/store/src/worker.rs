@@ -199,7 +199,7 @@ impl Worker {
         self.begin();
         let store = self.shared();
         let locked = store.index.lock(store.hash(key));
-        let found = locked.find(|location| store.item(location).key() == key);
+        let found = locked.find(|location| store.has_key(location, key));
         if let Some(found) = found {
             store.forget(&locked, found, Gone::Asked, false, store.counters(self.participant.place()));
         }
@@ -258,7 +258,7 @@ impl Worker {
         locked: &Locked<'_>,
         key: &[u8],
     ) -> Option<(Found, View<'w>)> {
-        let found = locked.find(|location| store.item(location).key() == key)?;
+        let found = locked.find(|location| store.has_key(location, key))?;
         let view = store.view(found.entry.location());
         if view.is_none() {
             store.forget(locked, found, Gone::Damaged, false, store.counters(self.participant.place()));
@@ -548,7 +548,7 @@ struct Commit<'c, 'w> {
 /// Executes a fetch without a lock, if all it changes is the access word.
 #[inline]
 fn peek<'w>(store: &'w Store, hash: Hash, request: &Request<'_>, env: &Env) -> Option<Answer<'w>> {
-    let found = store.index.find(hash, |location| store.item(location).key() == request.key);
+    let found = store.index.find(hash, |location| store.has_key(location, request.key));
     let view = match found {
         Some(found) => Some(store.view(found.entry.location())?),
         None => None,

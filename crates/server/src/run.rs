@@ -193,6 +193,8 @@ fn random_seed() -> u64 {
 
 /// Runs a server as the whole process: limits, user, background, pid file, signals.
 pub fn run(settings: Settings) -> Result<ExitReason, Error> {
+    // First: whoever sees a port or a file of ours may send a signal.
+    let signals = Signals::new().map_err(Error::system("cannot take signals"))?;
     let user = wanted_user(&settings)?;
     listener::allow_descriptors(&settings)?;
     if settings.coredumps {
@@ -213,7 +215,6 @@ pub fn run(settings: Settings) -> Result<ExitReason, Error> {
     if settings.daemonize {
         sys::daemonize(settings.coredumps).map_err(Error::system("cannot go into the background"))?;
     }
-    let signals = Signals::new().map_err(Error::system("cannot take signals"))?;
     let pidfile = PidFile::write(settings.pidfile.as_deref())?;
     let unix_socket = settings.unix_socket.clone();
     let server = Server::start_with(settings, listeners)?;

@@ -77,3 +77,29 @@ fn mistakes() {
     check("serve -I 1000", 64, "", "veracache: Item max size cannot be less than 1024 bytes.");
     check("serve -o ext_path=/x:1G", 64, "", "veracache: -o ext_path: storage on flash is not supported");
 }
+
+/// A script's background job has SIGINT ignored, and whoever sees the port file may send one at once.
+#[test]
+fn it_stops_as_soon_as_it_can_be_seen() {
+    let ports = std::env::temp_dir().join(format!("veracache-ports-{}", std::process::id()));
+    for signal in ["INT", "TERM"] {
+        let mut server = Command::new("sh")
+            .args(["-c", "trap '' INT; exec \"$0\" serve -p -1 -l 127.0.0.1", PROGRAM])
+            .env("MEMCACHED_PORT_FILENAME", &ports)
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("a shell");
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !ports.exists() {
+            assert!(std::time::Instant::now() < deadline, "no port file");
+            std::thread::yield_now();
+        }
+        let kill = format!("kill -{signal} {}", server.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
+        while server.try_wait().expect("our child").is_none() {
+            assert!(std::time::Instant::now() < deadline, "{signal} was not heard");
+            std::thread::yield_now();
+        }
+        std::fs::remove_file(&ports).expect("it is there");
+    }
+}

@@ -10,8 +10,9 @@ use crate::execute::Executor;
 use crate::output::Output;
 use crate::{binary, line, text};
 
-/// Values above this are written to their item as they arrive; smaller ones wait for their end in the input.
-const DRAFT_BYTES_MIN: usize = 4 << 10;
+/// Values above this are written to their item as they arrive; smaller ones wait for their end in the input: an item
+/// that is not whole keeps the segment it shares with others from being used again.
+const DRAFT_BYTES_MIN: usize = 16 << 10;
 
 /// Why a session stopped using its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

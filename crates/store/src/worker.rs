@@ -28,6 +28,9 @@ const ROOM_ATTEMPTS: usize = 4096;
 /// After so many of them it no longer trusts that what is retired comes free: somebody may have it pinned.
 const PATIENT_ATTEMPTS: usize = 1024;
 
+/// How often a write that found no room is tried again after room was made, before others take it away once more.
+const TRIES_MAX: usize = 16;
+
 /// After so many new entries a worker looks whether the index has to grow.
 const GROWTH_INTERVAL: u32 = 32;
 
@@ -173,13 +176,14 @@ impl Worker {
         }
         let klen = u8::try_from(key.len()).map_err(|_| Status::TooLarge)?;
         let layout = Layout { klen, vlen: value_bytes, has_exptime: true, has_cas: true, has_flags: true };
-        loop {
+        for _ in 0..TRIES_MAX {
             match self.append(store, layout, CLASSES - 1) {
                 Ok(location) => return Ok(Draft::begin(&self.store, location, layout, key)),
-                Err(no_room) if !self.make_room(store, no_room, env) => return Err(Status::OutOfMemory),
+                Err(no_room) if !self.make_room(store, no_room, env) => break,
                 Err(_) => {}
             }
         }
+        Err(Status::OutOfMemory)
     }
 
     /// Executes a put whose value was written to a draft; the put's own value is not looked at.
@@ -231,7 +235,9 @@ impl Worker {
         env: &Env,
         draft: Option<&Draft>,
     ) -> Answer<'w> {
-        loop {
+        // Summed before the stripes are held: a large value takes a while.
+        let draft = draft.map(|draft| (draft, crc32c(0, draft.value())));
+        for _ in 0..TRIES_MAX {
             let locked = store.index.lock(hash);
             let env = &store.refreshed(env);
             let found = self.find_locked(store, &locked, request.key);
@@ -243,12 +249,13 @@ impl Worker {
                 Err(no_room) => {
                     drop(locked);
                     if !self.make_room(store, no_room, env) {
-                        store.counters(self.participant.place()).out_of_memory.add(1);
-                        return Answer { status: Status::OutOfMemory, token: Token::None, item: None };
+                        break;
                     }
                 }
             }
         }
+        store.counters(self.participant.place()).out_of_memory.add(1);
+        Answer { status: Status::OutOfMemory, token: Token::None, item: None }
     }
 
     /// Finds a key under its stripes; an item whose words outside the checksum are damaged is forgotten.
@@ -387,7 +394,7 @@ impl Worker {
                 self.inserted += 1;
             }
         }
-        if at.draft.is_none_or(|draft| draft.location() != location)
+        if at.draft.is_none_or(|(draft, _)| draft.location() != location)
             && bytes > store.segments.shared_bytes_max()
         {
             let slot = store.segments.of(location);
@@ -400,7 +407,7 @@ impl Worker {
     fn write(&mut self, at: &Commit<'_, '_>, spec: &Spec<'_>) -> Result<Location, NoRoom> {
         let store = at.store;
         let parts = value_parts(&spec.value);
-        let in_place = at.draft.filter(|draft| {
+        let in_place = at.draft.filter(|(draft, _)| {
             // A draft from before a flush would be flushed with it.
             let birth = store.segments.at(store.segments.of(draft.location())).birth();
             draft.value().as_ptr() == parts[0].as_ptr()
@@ -408,7 +415,7 @@ impl Worker {
                 && birth >= store.flushed_below()
         });
         let location = match in_place {
-            Some(draft) => draft.location(),
+            Some((draft, _)) => draft.location(),
             None => {
                 let class = store.class(spec.exptime, at.env.now);
                 let layout = Layout {
@@ -453,7 +460,7 @@ impl Worker {
             },
         };
         // SAFETY: the item is still ours alone.
-        unsafe { item.finish(&facts, crc32c(0, item.value())) };
+        unsafe { item.finish(&facts, in_place.map_or_else(|| crc32c(0, item.value()), |(_, crc)| crc)) };
         Ok(location)
     }
 
@@ -542,7 +549,8 @@ struct Commit<'c, 'w> {
     found: Option<(Found, View<'w>)>,
     request: &'c Request<'c>,
     env: &'c Env,
-    draft: Option<&'c Draft>,
+    /// Where the value lies already, with its CRC.
+    draft: Option<(&'c Draft, u32)>,
 }
 
 /// Executes a fetch without a lock, if all it changes is the access word.

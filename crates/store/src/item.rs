@@ -297,6 +297,11 @@ impl<'a> Item<'a> {
         }
     }
 
+    /// Gives a copy the access word of the item it was made from, under the key's stripes.
+    pub(crate) fn set_access(self, access: Access) {
+        self.header().access.store(access.pack(), Ordering::Relaxed);
+    }
+
     /// Gives the recache token away, under the key's stripes.
     pub(crate) fn send_token(self) {
         let word = &self.header().access;
@@ -309,6 +314,14 @@ impl<'a> Item<'a> {
     pub(crate) fn has_sound_lengths(self) -> bool {
         let header = self.header();
         header.klen > 0 && header.kind == checked_kind(header.vlen, header.klen, header.kind)
+    }
+
+    /// The checksum of what the item says now, by a routine that extends a CRC.
+    #[inline(always)]
+    pub(crate) fn checksum(self, cas: u64, sum: impl Fn(u32, &[u8]) -> u32) -> u32 {
+        let header = self.header();
+        let rest = rest_of(header.vlen, self.flags(), cas, self.key().len(), self.stale());
+        sum(sum(sum(0, self.value()), self.key()), &rest)
     }
 
     /// Whether the item still says what it said when it was written.
@@ -351,13 +364,19 @@ pub(crate) enum Soundness {
 
 /// The CRC of what an item says, from the CRC of its value.
 fn crc_of(facts: &Facts, key: &[u8], vlen: u32, crc_value: u32) -> u32 {
+    let rest = rest_of(vlen, facts.flags, facts.cas, key.len(), facts.stale);
+    crc32c(crc32c(crc_value, key), &rest)
+}
+
+/// What the checksum covers besides value and key.
+fn rest_of(vlen: u32, flags: u32, cas: u64, klen: usize, stale: bool) -> [u8; 18] {
     let mut rest = [0; 18];
     rest[0..4].copy_from_slice(&vlen.to_le_bytes());
-    rest[4..8].copy_from_slice(&facts.flags.to_le_bytes());
-    rest[8..16].copy_from_slice(&facts.cas.to_le_bytes());
-    rest[16] = key.len() as u8;
-    rest[17] = u8::from(facts.stale);
-    crc32c(crc32c(crc_value, key), &rest)
+    rest[4..8].copy_from_slice(&flags.to_le_bytes());
+    rest[8..16].copy_from_slice(&cas.to_le_bytes());
+    rest[16] = klen as u8;
+    rest[17] = u8::from(stale);
+    rest
 }
 
 fn pack_exptime(seconds: u32) -> u64 {

@@ -4,7 +4,9 @@
 // do not replace its files; drop your own version. What is still wanted: tests/stress.rs is being written by the lead;
 // yours: fuzz target operations-against-model, ASan/valgrind runs, docs/design/0001-store.md, and finding bugs in this.
 mod bucket;
+mod commit;
 mod crc;
+mod decide;
 mod draft;
 mod epoch;
 mod index;

@@ -23,6 +23,8 @@ pub struct StoreOptions {
     pub workers_max: usize,
     /// Power of two of the slots the index starts with; chosen from the memory limit when not given.
     pub hash_power: Option<u8>,
+    /// How often each decision is computed before it takes hold, on the same core: 1 once, 2 to 16 with comparison.
+    pub redundancy: u8,
     /// Whether to ask for huge pages.
     pub huge_pages: bool,
     /// Unix seconds of the start; access times count from here.
@@ -39,6 +41,7 @@ impl Default for StoreOptions {
             seed: 0,
             workers_max: 4,
             hash_power: None,
+            redundancy: 1,
             huge_pages: false,
             start_unix: 0,
         }
@@ -119,6 +122,8 @@ pub struct Stats {
     pub expired_unfetched: u64,
     /// Items dropped because their checksum was wrong when they were moved.
     pub crc_mismatches: u64,
+    /// Executions of one command that did not agree.
+    pub disagreements: u64,
     /// Items moved by eviction and compaction.
     pub moved_items: u64,
     /// Bytes of these.

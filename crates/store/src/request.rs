@@ -187,6 +187,8 @@ pub enum Status {
     TooLarge,
     /// No memory could be had for the new version.
     OutOfMemory,
+    /// Executions of the command don't agree, and there is no majority: nothing was changed.
+    Disagreed,
 }
 
 /// Who holds the right to recache an item (mg `N`, `R`, stale items).

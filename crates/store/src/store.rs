@@ -1,11 +1,13 @@
 //! The store: what all workers share, and what is known about it.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use guard::{Disagreement, Repeated};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 use crate::bucket::{ARENA_BYTES_MAX, Bucket, Entry, Location, SLOTS};
+use crate::decide::Sight;
 use crate::epoch::Epochs;
 use crate::index::{Found, Hash, Index, Locked};
 use crate::item::{Item, Soundness};
@@ -27,6 +29,9 @@ const PARTICIPANTS_BESIDES: usize = 4;
 /// Segments that only maintenance may take, so that there is always a place to move survivors to.
 pub(crate) const RESERVED_SEGMENTS: u64 = 3;
 
+/// Disagreements kept until somebody takes them.
+const DISAGREEMENTS_MAX: usize = 64;
+
 /// With fewer segments than this in the limit, items are not sorted by expiry time: open segments would hold too much.
 const SEGMENTS_FOR_CLASSES: u64 = 512;
 
@@ -40,6 +45,10 @@ pub struct Store {
     /// Evictions so far; the age of ghosts is counted in them.
     pub(crate) era: AtomicU64,
     secrets: RapidSecrets,
+    pub(crate) redundancy: Option<Repeated>,
+    /// What was not taken yet; [`DISAGREEMENTS_MAX`] at most, later ones are only counted.
+    disagreements: Mutex<Vec<Disagreement>>,
+    disagreed: AtomicU64,
     /// One for each epoch place; written by whoever holds the place.
     counters: Box<[Padded<Counters>]>,
     memory_bytes: AtomicU64,
@@ -127,6 +136,9 @@ impl Store {
         let own = epochs.participant().ok_or_else(|| Error::too_many_workers(options.workers_max))?;
         Ok(Arc::new(Store {
             secrets: RapidSecrets::seed(options.seed),
+            redundancy: Repeated::new(options.redundancy),
+            disagreements: Mutex::new(Vec::new()),
+            disagreed: AtomicU64::new(0),
             segments,
             index,
             maintenance: Mutex::new(Maintenance::new(own)),
@@ -227,6 +239,7 @@ impl Store {
             reclaimed: sum(|c| &c.reclaimed),
             expired_unfetched: sum(|c| &c.expired_unfetched),
             crc_mismatches: sum(|c| &c.crc_mismatches),
+            disagreements: self.disagreed.load(Ordering::Relaxed),
             moved_items: sum(|c| &c.moved_items),
             moved_bytes: sum(|c| &c.moved_bytes),
             examined: sum(|c| &c.examined),
@@ -300,6 +313,27 @@ impl Store {
         Hash(rapidhash_v3_inline::<true, false, false>(key, &self.secrets))
     }
 
+    /// The same by other instructions.
+    #[inline]
+    pub(crate) fn hash_compactly(&self, key: &[u8]) -> Hash {
+        Hash(rapidhash_v3_inline::<true, true, false>(key, &self.secrets))
+    }
+
+    /// Notes a disagreement, for [`Store::take_disagreements`].
+    #[cold]
+    pub(crate) fn report(&self, disagreement: Disagreement) {
+        self.disagreed.fetch_add(1, Ordering::Relaxed);
+        let mut waiting = self.disagreements.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() < DISAGREEMENTS_MAX {
+            waiting.push(disagreement);
+        }
+    }
+
+    /// The disagreements since the last time; more than 64 are counted only.
+    pub fn take_disagreements(&self) -> Vec<Disagreement> {
+        std::mem::take(&mut *self.disagreements.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub(crate) fn hash_of(&self, location: Location) -> Hash {
         self.hash(self.item(location).key())
     }
@@ -327,6 +361,13 @@ impl Store {
     #[inline]
     pub(crate) fn cas_of(&self, location: Location, item: Item<'_>) -> u64 {
         item.explicit_cas().unwrap_or_else(|| self.segments.derived_cas(location))
+    }
+
+    /// What a decision is made from besides the request.
+    #[inline]
+    pub(crate) fn sight<'a>(&'a self, location: Location, view: View<'a>) -> Sight<'a> {
+        let item = self.item(location);
+        Sight { item, cas: self.cas_of(location, item), view }
     }
 
     /// What a command sees of an item; none when its expiry time is damaged.

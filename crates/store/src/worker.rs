@@ -7,19 +7,17 @@
 use std::sync::Arc;
 
 use crate::CLASSES;
-use crate::bucket::{Entry, Location};
+use crate::commit::{Commit, Failed, NoRoom};
 use crate::crc::crc32c;
+use crate::decide::{Case, Refused};
 use crate::draft::Draft;
 use crate::epoch::Participant;
 use crate::index::{Found, Hash, Locked};
-use crate::item::{Access, Facts, Item, Layout};
+use crate::item::Layout;
 use crate::mapping::PAGE_BYTES;
-use crate::operator::{compute, is_alive};
 use crate::options::Error;
-use crate::request::{
-    Amend, Change, Effect, Env, NewCas, NewValue, Op, Put, Request, Spec, Status, Token, View,
-};
-use crate::segment::{CAS_OFFSET_BITS, Queue};
+use crate::request::{Amend, Change, Env, Op, Put, Request, Status, Token, View};
+use crate::segment::Queue;
 use crate::store::{Gone, RESERVED_SEGMENTS, Store};
 
 /// How often a worker lets others run while it waits for room for one write, before it gives up.
@@ -32,16 +30,16 @@ const PATIENT_ATTEMPTS: usize = 1024;
 const TRIES_MAX: usize = 16;
 
 /// After so many new entries a worker looks whether the index has to grow.
-const GROWTH_INTERVAL: u32 = 32;
+pub(crate) const GROWTH_INTERVAL: u32 = 32;
 
 /// One thread's access to the store.
 pub struct Worker {
     store: Arc<Store>,
-    participant: Participant,
-    core: u16,
+    pub(crate) participant: Participant,
+    pub(crate) core: u16,
     online: bool,
-    open: [Option<Open>; CLASSES],
-    inserted: u32,
+    pub(crate) open: [Option<Open>; CLASSES],
+    pub(crate) inserted: u32,
     /// The flush after which no open segment is older.
     flush_seen: u64,
 }
@@ -49,8 +47,8 @@ pub struct Worker {
 /// A segment that this worker alone appends to.
 #[derive(Clone, Copy)]
 pub(crate) struct Open {
-    slot: u32,
-    used: usize,
+    pub(crate) slot: u32,
+    pub(crate) used: usize,
 }
 
 /// What a command answers.
@@ -65,11 +63,8 @@ pub struct Answer<'w> {
     pub item: Option<View<'w>>,
 }
 
-/// Why a commit did not take place.
-#[derive(Clone, Copy)]
-struct NoRoom {
-    bytes: usize,
-}
+/// What a command answers whose executions don't agree.
+const DISAGREED: Answer<'_> = Answer { status: Status::Disagreed, token: Token::None, item: None };
 
 impl Store {
     /// A worker for the calling thread; `core` is noted in the items it writes.
@@ -241,12 +236,21 @@ impl Worker {
             let locked = store.index.lock(hash);
             let env = &store.refreshed(env);
             let found = self.find_locked(store, &locked, request.key);
-            let view = found.map(|(_, view)| view);
-            let effect = compute(request, env, view);
+            let sight = found.map(|(found, view)| store.sight(found.entry.location(), view));
+            let effect = match (store.decide(&Case { request: *request, sight }, env, hash), found) {
+                (Ok(effect), _) => effect,
+                (Err(Refused::Damaged), Some((found, _))) => {
+                    let counters = store.counters(self.participant.place());
+                    store.forget(&locked, found, Gone::Damaged, false, counters);
+                    continue;
+                }
+                (Err(_), _) => return DISAGREED,
+            };
             let commit = Commit { store, locked: &locked, found, request, env, draft };
             match self.commit(&commit, &effect) {
                 Ok(answer) => return answer,
-                Err(no_room) => {
+                Err(Failed::Disagreed) => return DISAGREED,
+                Err(Failed::NoRoom(no_room)) => {
                     drop(locked);
                     if !self.make_room(store, no_room, env) {
                         break;
@@ -271,237 +275,6 @@ impl Worker {
             store.forget(locked, found, Gone::Damaged, false, store.counters(self.participant.place()));
         }
         view.map(|view| (found, view))
-    }
-
-    fn commit<'w>(&mut self, at: &Commit<'_, 'w>, effect: &Effect<'_>) -> Result<Answer<'w>, NoRoom> {
-        let answer = |item| Answer { status: effect.status, token: effect.token, item };
-        let store = at.store;
-        let counters = store.counters(self.participant.place());
-        match (&effect.change, at.found) {
-            (Change::None, found) => {
-                Ok(answer(found.map(|(_, view)| view).filter(|_| effect.status == Status::Hit)))
-            }
-            (Change::Unlink, Some((found, view))) => {
-                let gone = if is_alive(&view, at.env) { Gone::Asked } else { Gone::Dead };
-                if let (Gone::Dead, Op::Fetch(_)) = (gone, at.request.op) {
-                    let flushed = view.birth < at.env.flushed_below;
-                    if flushed { &counters.fetches_flushed } else { &counters.fetches_expired }.add(1);
-                }
-                store.forget(at.locked, found, gone, false, counters);
-                Ok(answer(None))
-            }
-            (Change::Amend(amend), Some((found, view))) => {
-                let shown = self.amend(at, amend, found, view)?;
-                Ok(answer(Some(shown).filter(|_| effect.status == Status::Hit)))
-            }
-            (Change::Publish(spec), _) => {
-                let value_bytes = value_parts(&spec.value).iter().map(|part| part.len()).sum::<usize>();
-                if value_bytes > store.options.item_bytes_max as usize {
-                    return Ok(Answer { status: Status::TooLarge, token: Token::None, item: None });
-                }
-                let location = self.publish(at, spec)?;
-                Ok(answer(store.view(location)))
-            }
-            (Change::Unlink | Change::Amend(_), None) => {
-                unreachable!("an operator changes only what it was shown")
-            }
-        }
-    }
-
-    /// Changes the words outside an item's checksum; what the command is shown.
-    fn amend<'w>(
-        &mut self,
-        at: &Commit<'_, 'w>,
-        amend: &Amend,
-        found: Found,
-        view: View<'w>,
-    ) -> Result<View<'w>, NoRoom> {
-        let store = at.store;
-        let location = found.entry.location();
-        let item = store.item(location);
-        let note = |item: Item<'_>| {
-            if amend.access {
-                item.note_access(store.seconds(at.env.now));
-            }
-            if amend.token_sent {
-                item.send_token();
-            }
-        };
-        let exptime = amend.exptime.unwrap_or(view.exptime);
-        if amend.exptime.is_none_or(|exptime| item.set_exptime(exptime)) {
-            note(item);
-            if amend.access {
-                store.index.bucket(found.bucket).count_access(found.slot, found.entry);
-            }
-            store.segments.at(store.segments.of(location)).note_exptime(exptime);
-            return Ok(View { exptime, ..view });
-        }
-        // No room for an expiry time in this version: the same version, written anew.
-        let spec = Spec {
-            flags: view.flags,
-            exptime,
-            cas: NewCas::Exactly(store.cas_of(location, item)),
-            stale: view.stale,
-            token_sent: item.access().token_sent,
-            value: NewValue::Joined(view.value, &[]),
-        };
-        let access = item.access();
-        // Nothing else is changed before there is room for it: without, the command is executed once more.
-        let moved = store.item(self.publish(at, &spec)?);
-        if access.fetched {
-            moved.note_access(access.seconds);
-        }
-        note(moved);
-        Ok(View { exptime, ..view })
-    }
-
-    /// Writes a new version and puts it in the place of the one found.
-    fn publish(&mut self, at: &Commit<'_, '_>, spec: &Spec<'_>) -> Result<Location, NoRoom> {
-        let store = at.store;
-        let counters = store.counters(self.participant.place());
-        let location = self.write(at, spec)?;
-        let bytes = store.item(location).layout().bytes();
-        let segment = store.segments.at(store.segments.of(location));
-        segment.add_live(bytes);
-        segment.note_exptime(spec.exptime);
-        counters.items.add(1);
-        // A number counted up, or an item written anew for its expiry time, is the item it was.
-        if at.found.is_none() || matches!(at.request.op, Op::Put(_)) {
-            counters.total_items.add(1);
-        }
-        counters.live_bytes.add(bytes);
-        match at.found {
-            Some((found, _)) => {
-                let old = store.segments.at(store.segments.of(found.entry.location()));
-                // What was worth the main queue is, written again, worth coming back to it.
-                let freq = found.entry.freq().max(u64::from(old.queue() == Queue::Main));
-                at.locked.replace(found, Entry::live(found.entry.tag(), freq, location));
-                store.account_gone(found.entry.location(), Gone::Asked, counters);
-            }
-            None => {
-                let era = store.era.load(std::sync::atomic::Ordering::Relaxed);
-                let is_back = at.locked.ghost().is_some_and(|left| era.wrapping_sub(left) <= store.items());
-                let hash = store.hash(at.request.key);
-                let entry = Entry::live(hash.tag(), u64::from(is_back), location);
-                let inserted = at.locked.insert(entry, |location| store.hash_of(location));
-                if inserted.displaced {
-                    counters.displaced.add(1);
-                    self.inserted = GROWTH_INTERVAL;
-                }
-                if let Some(evicted) = inserted.evicted {
-                    store.account_gone(evicted.location(), Gone::Evicted, counters);
-                }
-                self.inserted += 1;
-            }
-        }
-        if at.draft.is_none_or(|(draft, _)| draft.location() != location)
-            && bytes > store.segments.shared_bytes_max()
-        {
-            let slot = store.segments.of(location);
-            store.segments.seal(slot, bytes, Queue::Small, None, || store.epochs.retire());
-        }
-        Ok(location)
-    }
-
-    /// Writes a new version where nobody sees it yet: in the draft if that holds its value, else in a new place.
-    fn write(&mut self, at: &Commit<'_, '_>, spec: &Spec<'_>) -> Result<Location, NoRoom> {
-        let store = at.store;
-        let parts = value_parts(&spec.value);
-        let in_place = at.draft.filter(|(draft, _)| {
-            // A draft from before a flush would be flushed with it.
-            let birth = store.segments.at(store.segments.of(draft.location())).birth();
-            draft.value().as_ptr() == parts[0].as_ptr()
-                && parts[1].is_empty()
-                && birth >= store.flushed_below()
-        });
-        let location = match in_place {
-            Some((draft, _)) => draft.location(),
-            None => {
-                let class = store.class(spec.exptime, at.env.now);
-                let layout = Layout {
-                    klen: at.request.key.len() as u8,
-                    vlen: parts.iter().map(|part| part.len() as u32).sum(),
-                    has_exptime: spec.exptime != 0,
-                    has_cas: !self.derives_cas(store, spec.cas, class),
-                    has_flags: spec.flags != 0,
-                };
-                let location = self.append(store, layout, class)?;
-                let address = store.segments.address(location);
-                // SAFETY: the place was appended for this layout and nobody else knows of it; the parts are from
-                // buffers or other items, which are never written.
-                unsafe {
-                    let mut target = Item::begin(address, layout, at.request.key).value_pointer();
-                    for part in parts {
-                        target.copy_from_nonoverlapping(std::ptr::NonNull::from(part).cast(), part.len());
-                        target = target.add(part.len());
-                    }
-                }
-                location
-            }
-        };
-        let item = store.item(location);
-        let cas = match spec.cas {
-            NewCas::Exactly(cas) => cas,
-            NewCas::Above(floor) => match store.segments.derived_cas(location) {
-                derived if derived > floor => derived,
-                _ => store.segments.next_birth().max((floor >> CAS_OFFSET_BITS) + 1) << CAS_OFFSET_BITS,
-            },
-        };
-        let facts = Facts {
-            flags: spec.flags,
-            exptime: spec.exptime,
-            cas,
-            stale: spec.stale,
-            core: self.core,
-            access: Access {
-                seconds: store.seconds(at.env.now),
-                fetched: false,
-                token_sent: spec.token_sent,
-            },
-        };
-        // SAFETY: the item is still ours alone.
-        unsafe { item.finish(&facts, in_place.map_or_else(|| crc32c(0, item.value()), |(_, crc)| crc)) };
-        Ok(location)
-    }
-
-    /// Whether the cas id that follows from the next place to write will do.
-    fn derives_cas(&self, store: &Store, cas: NewCas, class: usize) -> bool {
-        let NewCas::Above(floor) = cas else { return false };
-        let next = match &self.open[class] {
-            Some(open) => store.segments.at(open.slot).birth() << CAS_OFFSET_BITS | (open.used / 8) as u64,
-            // A segment opened from now on is younger than everything there is.
-            None => store.segments.birth_to_come() << CAS_OFFSET_BITS,
-        };
-        next > floor
-    }
-
-    /// Space in the open segment of a class, or in a run of its own.
-    fn append(&mut self, store: &Store, layout: Layout, class: usize) -> Result<Location, NoRoom> {
-        let bytes = layout.bytes();
-        let no_room = NoRoom { bytes };
-        let segments = &store.segments;
-        let demand = || store.demand(RESERVED_SEGMENTS);
-        if bytes > segments.shared_bytes_max() {
-            let slot = segments.open_run(bytes, demand()).ok_or(no_room)?;
-            return Ok(segments.location(slot, 0));
-        }
-        let is_full = |open: &mut Open| {
-            open.used + bytes > segments.segment_bytes()
-                || segments.at(open.slot).birth() < store.flushed_below()
-        };
-        if let Some(full) = self.open[class].take_if(is_full) {
-            segments.seal(full.slot, full.used, Queue::Small, None, || store.epochs.retire());
-        }
-        let open = match &mut self.open[class] {
-            Some(open) => open,
-            vacant => {
-                let slot = segments.open(demand()).ok_or(no_room)?;
-                vacant.insert(Open { slot, used: 0 })
-            }
-        };
-        let location = segments.location(open.slot, open.used);
-        open.used += bytes;
-        Ok(location)
     }
 
     /// Makes room for one write, as long as others let go of what they hold; whether it may be tried again.
@@ -542,17 +315,6 @@ impl Drop for Worker {
     }
 }
 
-/// All that a commit needs to know of its command.
-struct Commit<'c, 'w> {
-    store: &'w Store,
-    locked: &'c Locked<'c>,
-    found: Option<(Found, View<'w>)>,
-    request: &'c Request<'c>,
-    env: &'c Env,
-    /// Where the value lies already, with its CRC.
-    draft: Option<(&'c Draft, u32)>,
-}
-
 /// Executes a fetch without a lock, if all it changes is the access word.
 #[inline]
 fn peek<'w>(store: &'w Store, hash: Hash, request: &Request<'_>, env: &Env) -> Option<Answer<'w>> {
@@ -561,7 +323,9 @@ fn peek<'w>(store: &'w Store, hash: Hash, request: &Request<'_>, env: &Env) -> O
         Some(found) => Some(store.view(found.entry.location())?),
         None => None,
     };
-    let effect = compute(request, env, view);
+    let sight = found.zip(view).map(|(found, view)| store.sight(found.entry.location(), view));
+    // What is refused here is looked at again under the stripes.
+    let effect = store.decide(&Case { request: *request, sight }, env, hash).ok()?;
     match (&effect.change, found) {
         (Change::None, _) => {}
         (Change::Amend(Amend { access: true, token_sent: false, exptime: None }), Some(found)) => {
@@ -571,11 +335,4 @@ fn peek<'w>(store: &'w Store, hash: Hash, request: &Request<'_>, env: &Env) -> O
         _ => return None,
     }
     Some(Answer { status: effect.status, token: effect.token, item: view })
-}
-
-fn value_parts<'a>(value: &'a NewValue<'_>) -> [&'a [u8]; 2] {
-    match value {
-        NewValue::Joined(first, second) => [first, second],
-        NewValue::Number(digits) => [digits.as_bytes(), &[]],
-    }
 }

@@ -1,20 +1,23 @@
-//! The janitor: a thread that lets the store expire, evict and compact in small steps.
+//! The janitor: a thread that lets the store expire, evict, compact and check what it holds, in small steps.
 
 use std::time::Duration;
 
+use crate::integrity::Scrubber;
 use crate::shared::{Shared, Stop};
 
 /// How long it rests after having worked, and at most when there is nothing to do for long.
 const RESTS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(64)];
 
-/// How much it does at once, in items looked at. Between two steps others may take its core.
-const STEP: usize = 256;
+/// How much it does at once, in segments swept, compacted or evicted. Maintenance is locked meanwhile, and a worker
+/// that finds no memory waits for it; between two steps others may take its core.
+const STEP: usize = 2;
 
 /// Keeps house until the server stops.
 pub(crate) fn run(shared: &Shared) {
     let mut flushed_below = 0;
     let [short, long] = RESTS;
     let mut rest = short;
+    let mut scrubber = Scrubber::new(&shared.settings);
     while shared.stop() == Stop::Not {
         let env = shared.env();
         if env.flushed_below != flushed_below {
@@ -27,9 +30,15 @@ pub(crate) fn run(shared: &Shared) {
         if more {
             rest = short;
             std::thread::yield_now();
-        } else {
-            std::thread::park_timeout(rest);
-            rest = (rest * 2).min(long);
+            continue;
+        }
+        match scrubber.stretch(&shared.store, &shared.integrity) {
+            Some(soon) if soon < rest => std::thread::park_timeout(soon.max(short)),
+            _ => {
+                std::thread::park_timeout(rest);
+                rest = (rest * 2).min(long);
+            }
         }
     }
+    scrubber.finish();
 }

@@ -9,6 +9,7 @@ mod driver;
 mod dump;
 mod error;
 mod execute;
+mod integrity;
 mod janitor;
 mod line;
 mod listener;

@@ -116,6 +116,8 @@ pub struct Settings {
     pub read_buf_limit_mib: u32,
     /// `-N`: kept for `stats settings` only.
     pub napi_ids: u32,
+    /// `--scrub`: how many items in memory are checked in a second; 0 for none.
+    pub scrub_items_per_second: u32,
     /// `--test-mode`: the command `debugtime` exists.
     pub test_mode: bool,
     /// What the user should know before the server starts, one line each.
@@ -173,6 +175,7 @@ impl Default for Settings {
             worker_logbuf_bytes: 64 << 10,
             read_buf_limit_mib: 0,
             napi_ids: 0,
+            scrub_items_per_second: 20_000,
             test_mode: false,
             warnings: Vec::new(),
         }

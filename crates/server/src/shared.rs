@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::connection::Newcomer;
 use crate::counters::{Counter, Counters};
 use crate::driver::Waker;
+use crate::integrity::Integrity;
 use crate::listener::Listener;
 use crate::settings::Settings;
 
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) accepting: Accepting,
     pub(crate) janitor_rounds: Counter,
+    pub(crate) integrity: Integrity,
     /// The clock when the server was started.
     pub(crate) started_unix: u32,
     stop: AtomicU8,
@@ -110,6 +112,7 @@ impl Shared {
             listeners,
             accepting: Accepting::default(),
             janitor_rounds: Counter::default(),
+            integrity: Integrity::default(),
             started_unix: clock.now(),
             clock,
             stop: AtomicU8::new(Stop::Not as u8),

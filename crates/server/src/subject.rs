@@ -8,6 +8,7 @@ use store::{Cursor, Env};
 
 use crate::admin::{Admin, Census, Conn, Snapshot, Subject, Totals};
 use crate::counters::CounterSums;
+use crate::integrity::Findings;
 use crate::listener::address_text;
 use crate::settings::Settings;
 use crate::shared::{Face, Shared};
@@ -83,6 +84,11 @@ impl Subject for Office<'_> {
             census.scale_to(self.items());
         }
         census
+    }
+
+    fn findings(&self) -> Findings {
+        let crc_mismatches = self.shared.store.stats().crc_mismatches;
+        self.shared.integrity.findings(self.shared.settings.scrub_items_per_second, crc_mismatches)
     }
 
     fn conns(&self) -> Vec<Conn> {

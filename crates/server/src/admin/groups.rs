@@ -1,10 +1,11 @@
-//! `stats items`, `slabs`, `sizes` and `conns`.
+//! `stats items`, `slabs`, `sizes`, `conns` and `integrity`.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::census::Class;
 use super::{Admin, Sink, Subject, Tuning};
+use crate::integrity::Findings;
 
 /// Keys of `stats items` after the ones that are known per class. Evictions and the like are counted for the whole
 /// cache only, where no class is to blame; `stats` shows them.
@@ -127,4 +128,17 @@ pub(super) fn conns(subject: &mut dyn Subject, sink: &mut dyn Sink) {
         put("state", format_args!("{}", conn.state));
         put("secs_since_last_cmd", format_args!("{}", conn.idle_seconds));
     }
+}
+
+/// `stats integrity`: what was checked in memory, and what was found. memcached has no such group.
+pub(super) fn integrity(findings: &Findings, sink: &mut dyn Sink) {
+    let mut put = |key: &str, value: fmt::Arguments<'_>| sink.stat(format_args!("{key}"), value);
+    put("scrub_items_per_second", format_args!("{}", findings.items_per_second));
+    put("scrubbed_items", format_args!("{}", findings.items));
+    put("scrub_passes", format_args!("{}", findings.passes));
+    let pass = findings.pass;
+    put("scrub_pass_seconds", format_args!("{}.{:06}", pass.as_secs(), pass.subsec_micros()));
+    put("scrub_damaged", format_args!("{}", findings.damaged));
+    put("scrub_went_with_damaged", format_args!("{}", findings.went_with_it));
+    put("crc_mismatches", format_args!("{}", findings.crc_mismatches));
 }

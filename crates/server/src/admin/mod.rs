@@ -24,6 +24,7 @@ pub(crate) use tune::{
     BAD_CLASS, ClassSet, cache_memlimit, crawl_refused, lru, lru_crawler, slabs, verbosity,
 };
 
+use crate::integrity::Findings;
 use crate::settings::{Lru, Settings, Slabs};
 
 /// What `watch` is answered with: this server keeps no log that could be watched.
@@ -111,6 +112,8 @@ pub(crate) trait Subject {
     fn snapshot(&self) -> Snapshot;
     /// Looks at items, as many as fit into a bounded time.
     fn census(&mut self) -> Census;
+    /// What was checked in memory, and found.
+    fn findings(&self) -> Findings;
     /// Its sockets.
     fn conns(&self) -> Vec<Conn>;
     /// Changes the memory limit; false when that is impossible.
@@ -185,6 +188,7 @@ pub(crate) fn group_stats(group: &[u8], subject: &mut dyn Subject, sink: &mut dy
         b"sizes" => groups::sizes(subject, sink),
         b"sizes_enable" => groups::sizes_switch(subject.admin(), true, sink),
         b"sizes_disable" => groups::sizes_switch(subject.admin(), false, sink),
+        b"integrity" => groups::integrity(&subject.findings(), sink),
         b"conns" => groups::conns(subject, sink),
         // What a memcached without external storage says about it: nothing.
         b"extstore" => {}

@@ -94,6 +94,18 @@ impl Subject for Fixed {
         census
     }
 
+    fn findings(&self) -> Findings {
+        Findings {
+            items_per_second: 20_000,
+            items: 17,
+            passes: 2,
+            pass: Duration::from_micros(1_000_002),
+            damaged: 3,
+            went_with_it: 4,
+            crc_mismatches: 5,
+        }
+    }
+
     fn conns(&self) -> Vec<Conn> {
         vec![
             Conn {
@@ -197,6 +209,18 @@ fn reset_shows_what_came_since() {
     server.snapshot.totals.workers.cmd_get += 2;
     assert_eq!(server.value("", "cmd_get"), "2");
     server.check("detail dump", "END\r\n");
+}
+
+/// They speak of the machine, not of a period: `stats reset` leaves them as they are.
+#[test]
+fn integrity_values_are_not_reset() {
+    let mut server = Fixed::new("");
+    let expected = "STAT scrub_items_per_second 20000\r\nSTAT scrubbed_items 17\r\nSTAT scrub_passes 2\r\n\
+                    STAT scrub_pass_seconds 1.000002\r\nSTAT scrub_damaged 3\r\n\
+                    STAT scrub_went_with_damaged 4\r\nSTAT crc_mismatches 5\r\nEND\r\n";
+    server.check("integrity", expected);
+    server.check("reset", "RESET\r\n");
+    server.check("integrity", expected);
 }
 
 #[test]

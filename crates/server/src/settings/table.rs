@@ -460,6 +460,20 @@ pub(super) const FLAGS: &[Flag] = &[
     },
     Flag {
         short: None,
+        long: "scrub",
+        argument: Some("<items>"),
+        help: "check so many items in memory per second against their checksums, whether anybody reads them or \
+               not; 0 for none. Fewer while memory is short; what takes longer than 2 us counts as several. Never \
+               takes more than a tenth of a core",
+        default: Some("20000"),
+        limit: Some("0 to 100000000"),
+        here: Own,
+        action: Set(|s, v| {
+            number("--scrub", v, 0..=100_000_000).map(|items| s.scrub_items_per_second = items as u32)
+        }),
+    },
+    Flag {
+        short: None,
         long: "test-mode",
         argument: None,
         help: "the command \"debugtime\" moves the server's clock",

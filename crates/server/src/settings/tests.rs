@@ -131,6 +131,8 @@ fn each_flag() {
         s.threads = 1;
     });
     check("--line-port=2318", |s| s.line_port = Port::Fixed(2318));
+    check("--scrub|0", |s| s.scrub_items_per_second = 0);
+    check("--scrub=100000000", |s| s.scrub_items_per_second = 100_000_000);
     check("--test-mode", |s| s.test_mode = true);
 }
 
@@ -252,6 +254,8 @@ fn refusals() {
         ("-n|0", 1, "Chunk size must be"),
         ("-f|1", 1, "Factor must be a number greater than 1"),
         ("-f|nan", 1, "Factor must be"),
+        ("--scrub|100000001", 1, "--scrub must be a number from 0 to 100000000"),
+        ("--scrub|fast", 1, "--scrub must be"),
         ("-D|", 1, "-D needs an argument"),
         ("-a|9", 1, "-a must be an octal mode"),
         ("-m|x", 1, "-m must be a size"),

@@ -1,0 +1,281 @@
+//! A bit of a stored value flips in the memory of a running server. It is found and the value forgotten; without the
+//! flip nothing is found, and without the scrubber the damaged value is served.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_veracache");
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const PAGE_BYTES: usize = 4096;
+
+/// Found nowhere else in the arena of a server that holds it.
+const VALUE: &[u8] = b"<one bit of this value is going to flip in memory>";
+
+/// Which, counted from the lowest of the first byte.
+const BIT: usize = 203;
+
+/// A directory of our own, removed in the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("veracache-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory of our own");
+        Directory(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server process, killed when the test fails before it is stopped.
+struct Server {
+    process: Child,
+    directory: Directory,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    fn start(name: &str, scrub: &str) -> Self {
+        let directory = Directory::new(name);
+        let log = File::create(directory.0.join("log")).expect("a file of our own");
+        let process = Command::new(PROGRAM)
+            .args(["serve", "-A", "-p", "-1", "-l", "127.0.0.1", "-t", "1", "--scrub", scrub])
+            .env("MEMCACHED_PORT_FILENAME", directory.0.join("ports"))
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the program was built for this test");
+        Server { process, directory }
+    }
+
+    fn client(&self) -> Client {
+        let ports = self.directory.0.join("ports");
+        let mut port = None;
+        wait("the port file", || {
+            let text = fs::read_to_string(&ports).unwrap_or_default();
+            port = text.lines().find_map(|line| line.strip_prefix("TCP INET: ")?.trim().parse().ok());
+            port.is_some()
+        });
+        let stream = TcpStream::connect(("127.0.0.1", port.unwrap_or(0))).expect("the server listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        Client(BufReader::new(stream))
+    }
+
+    /// Stops it; what it wrote to standard error about damage.
+    fn stop(mut self, mut client: Client) -> Vec<String> {
+        client.send(b"shutdown\r\n");
+        wait("the end of the server", || self.process.try_wait().expect("our child").is_some());
+        let log = fs::read_to_string(self.directory.0.join("log")).expect("it is there");
+        log.lines().filter(|line| line.contains("integrity")).map(str::to_owned).collect()
+    }
+}
+
+fn wait(what: &str, mut is_there: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_there() {
+        assert!(Instant::now() < deadline, "{what} did not come");
+        thread::yield_now();
+    }
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn send(&mut self, request: &[u8]) {
+        self.0.get_mut().write_all(request).expect("the server reads");
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("the server answers");
+        line.trim_end().to_owned()
+    }
+
+    fn set(&mut self, key: &str, value: &[u8]) {
+        self.send(&[format!("set {key} 0 0 {}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat());
+        assert_eq!(self.line(), "STORED");
+    }
+
+    fn get(&mut self, key: &str) -> Option<Vec<u8>> {
+        self.send(format!("get {key}\r\n").as_bytes());
+        let head = self.line();
+        if head == "END" {
+            return None;
+        }
+        let bytes = head.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a length");
+        let mut value = vec![0; bytes];
+        self.0.read_exact(&mut value).expect("the server answers");
+        assert_eq!((self.line(), self.line()), (String::new(), "END".into()));
+        Some(value)
+    }
+
+    /// A number of a group of statistics.
+    fn stat(&mut self, group: &str, key: &str) -> u64 {
+        self.send(format!("stats {group}\r\n").as_bytes());
+        let mut found = None;
+        loop {
+            let line = self.line();
+            if line == "END" {
+                return found.unwrap_or_else(|| panic!("stats {group} has {key}"));
+            }
+            let words: Vec<&str> = line.split(' ').collect();
+            if words[1] == key {
+                found = words[2].parse().ok();
+            }
+        }
+    }
+}
+
+/// The largest anonymous mapping of a process. That is the arena, whose address space is far larger than all else;
+/// buffers, in which the value lies as well, are elsewhere.
+fn arena(process: u32) -> Range<usize> {
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).expect("our child");
+    let anonymous = maps.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (begin, end) = words.next()?.split_once('-')?;
+        // Then access, offset, device, inode, and a path if it has one.
+        if words.nth(4).is_some() {
+            return None;
+        }
+        Some(usize::from_str_radix(begin, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
+    });
+    anonymous.max_by_key(ExactSizeIterator::len).expect("a process has such mappings")
+}
+
+/// The runs of pages in a range that hold something. Reading the others would take long, and take memory.
+fn populated(process: u32, range: Range<usize>) -> Vec<Range<usize>> {
+    const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+    let map = File::open(format!("/proc/{process}/pagemap")).expect("our child");
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    let mut entries = vec![0; 1 << 20];
+    let nothing = entries.clone();
+    let pages = range.start / PAGE_BYTES..range.end / PAGE_BYTES;
+    for first in pages.clone().step_by(entries.len() / 8) {
+        let count = (entries.len() / 8).min(pages.end - first);
+        let entries = &mut entries[..count * 8];
+        map.read_exact_at(entries, first as u64 * 8).expect("an entry for each page");
+        if *entries == nothing[..entries.len()] {
+            continue;
+        }
+        for (number, entry) in entries.chunks_exact(8).enumerate() {
+            if u64::from_le_bytes(entry.try_into().expect("eight bytes")) & PRESENT_OR_SWAPPED == 0 {
+                continue;
+            }
+            let begin = (first + number) * PAGE_BYTES;
+            match runs.last_mut() {
+                Some(run) if run.end == begin => run.end += PAGE_BYTES,
+                _ => runs.push(begin..begin + PAGE_BYTES),
+            }
+        }
+    }
+    runs
+}
+
+/// Flips the bit wherever the value lies in the arena.
+fn flip(process: u32) {
+    let path = format!("/proc/{process}/mem");
+    let memory = OpenOptions::new().read(true).write(true).open(path).expect("our child's memory");
+    let mut flips = 0;
+    for run in populated(process, arena(process)) {
+        let mut bytes = vec![0; run.len()];
+        memory.read_exact_at(&mut bytes, run.start as u64).expect("pages that are there");
+        for place in (0..bytes.len()).filter(|place| bytes[*place..].starts_with(VALUE)) {
+            let byte = place + BIT / 8;
+            let flipped = bytes[byte] ^ 1 << (BIT % 8);
+            memory.write_all_at(&[flipped], (run.start + byte) as u64).expect("our child's memory");
+            flips += 1;
+        }
+    }
+    assert!(flips > 0, "the value lies in the arena");
+}
+
+/// What `get` finds after a pass.
+#[derive(Debug, PartialEq)]
+enum Found {
+    Stored,
+    Damaged,
+    Nothing,
+}
+
+/// A server with this `--scrub`, a flip or none: what is read then, and how many items were found damaged.
+fn check(name: &str, scrub: &str, is_flipped: bool, found: Found, damaged: u64) {
+    let server = Server::start(name, scrub);
+    let mut client = server.client();
+    client.set("before", b"something else");
+    client.set("key/1", VALUE);
+    client.set("after", b"something else");
+    assert_eq!(client.get("key/1").as_deref(), Some(VALUE));
+    if is_flipped {
+        flip(server.process.id());
+    }
+    let passes = client.stat("integrity", "scrub_passes");
+    let rounds = client.stat("", "lru_maintainer_juggles");
+    // The second pass to end from here began after the flip. With the scrubber off the janitor has its rounds too.
+    wait("a pass", || match scrub {
+        "0" => client.stat("", "lru_maintainer_juggles") >= rounds + 3,
+        _ => client.stat("integrity", "scrub_passes") >= passes + 2,
+    });
+    let mut flipped = VALUE.to_vec();
+    flipped[BIT / 8] ^= 1 << (BIT % 8);
+    let read = match client.get("key/1") {
+        None => Found::Nothing,
+        Some(value) if value == VALUE => Found::Stored,
+        Some(value) if value == flipped => Found::Damaged,
+        Some(value) => panic!("{name}: {}", value.escape_ascii()),
+    };
+    assert_eq!(read, found, "{name}");
+    for key in ["before", "after"] {
+        assert_eq!(client.get(key).as_deref(), Some(&b"something else"[..]), "{name}: {key}");
+    }
+    for key in ["scrub_damaged", "crc_mismatches"] {
+        assert_eq!(client.stat("integrity", key), damaged, "{name}: {key}");
+    }
+    assert_eq!(client.stat("", "curr_items"), 3 - damaged, "{name}");
+    let line = format!(
+        "veracache: integrity: item damaged in memory: key=key%2F1 part=content bit={BIT} value_bytes={} core=0 \
+         with_it=0; forgotten",
+        VALUE.len()
+    );
+    assert_eq!(server.stop(client), vec![line; damaged as usize], "{name}");
+}
+
+#[test]
+fn a_flipped_bit_is_found() {
+    check("flipped", "1000000", true, Found::Nothing, 1);
+}
+
+#[test]
+fn a_flipped_bit_is_found_at_the_default_rate() {
+    check("flipped-default", "20000", true, Found::Nothing, 1);
+}
+
+#[test]
+fn without_a_flip_there_is_silence() {
+    check("sound", "1000000", false, Found::Stored, 0);
+}
+
+/// The flip hits what is served, and it is the scrubber that finds it.
+#[test]
+fn without_the_scrubber_the_damaged_value_is_served() {
+    check("alone", "0", true, Found::Damaged, 0);
+}

@@ -10,7 +10,7 @@ Usage: cargo xtask test [--no-peers] [--only STEP]
 
 Installs what the tests need (or names it), then runs every step:
 
-  workspace  cargo test --workspace
+  workspace  cargo test --workspace, and the server's once more with protection
   loom       every interleaving of the concurrent parts, as far as bounded
   build      the release executable
   peers      software nobody here wrote, against that executable
@@ -83,6 +83,11 @@ fn run_steps(wanted: &[Step], steps: &mut Steps) -> Result<(), Error> {
             Step::Setup => setup::run(&[])?,
             Step::Workspace => {
                 steps.count("workspace", || step::cargo_test("workspace", &WORKSPACE, &[]));
+                for mode in MODES {
+                    let environment = [("VERACACHE_PROTECT", mode)];
+                    let name = format!("server-{mode}");
+                    steps.count(&format!("server: {mode}"), || step::cargo_test(&name, &SERVER, &environment));
+                }
             }
             Step::Loom => {
                 for package in LOOM_PACKAGES {
@@ -101,6 +106,9 @@ fn run_steps(wanted: &[Step], steps: &mut Steps) -> Result<(), Error> {
 }
 
 const WORKSPACE: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
+/// The server's own tests are run once more in each of these.
+const MODES: [&str; 1] = ["sei"];
+const SERVER: [&str; 5] = ["test", "--package", "veracache-server", "--no-fail-fast", "--tests"];
 const BUILD: [&str; 4] = ["build", "--release", "--package", "veracache"];
 
 /// In a target folder of its own: `--cfg loom` changes every crate.

@@ -1,6 +1,7 @@
 //! The binary protocol: what each command does, and what it answers.
 
 use std::fmt;
+use std::hint::black_box;
 use std::io::Write;
 
 use protocol::binary::{self as wire, Command, Head, Reject, Status, Step};
@@ -17,18 +18,19 @@ use crate::text::put_mode;
 
 /// Uses the command at the front of the input.
 pub(crate) fn command(input: &[u8], executor: &mut Executor<'_>, out: &mut Output) -> Outcome {
-    match wire::parse(input) {
+    let Some(step) = executor.understand(|| wire::parse(black_box(input))) else { return Outcome::Close };
+    match step {
         Step::Incomplete => Outcome::More { for_value: false },
         Step::Close => Outcome::Close,
         Step::Reject(Reject { head, status, used, swallow, close }) => {
-            wire::failure(&head, status, out.text());
+            out.say(|bytes| wire::failure(&head, status, bytes));
             if close { Outcome::Close } else { Outcome::Then(used, Work::Swallow(swallow)) }
         }
         Step::Command { head, command, used } => match command {
             Command::Store(store) => storage(&head, &store, input, used, executor, out),
             Command::Quit { quiet } => {
                 if !quiet {
-                    wire::success(&head, 0, out.text());
+                    out.say(|bytes| wire::success(&head, 0, bytes));
                 }
                 Outcome::Close
             }
@@ -42,8 +44,10 @@ pub(crate) fn command(input: &[u8], executor: &mut Executor<'_>, out: &mut Outpu
 
 /// Executes a storage command whose value has arrived in a draft.
 pub(crate) fn finish(request: &[u8], draft: Draft, executor: &mut Executor<'_>, out: &mut Output) {
-    let Step::Command { head, command: Command::Store(store), .. } = wire::parse(request) else {
-        unreachable!("this was a storage command when its value was still to come");
+    let step = executor.understand(|| wire::parse(black_box(request)));
+    let Some(Step::Command { head, command: Command::Store(store), .. }) = step else {
+        // It was a storage command when its value was still to come.
+        return out.refuse();
     };
     let answer = executor.put_draft(draft, store.key, put(&head, &store, &[]));
     let (status, cas) = (answer.status, answer.item.map_or(0, |item| item.cas));
@@ -113,11 +117,11 @@ fn stored(
     use store::Status as Found;
     let status = match (status, store.verb) {
         (Found::Stored, _) if store.quiet => return,
-        (Found::Stored, _) => return wire::success(head, cas, out.text()),
+        (Found::Stored, _) => return out.say(|bytes| wire::success(head, cas, bytes)),
         (Found::Exists, _) => Status::Exists,
         (Found::NotFound, Verb::Append | Verb::Prepend) => Status::NotStored,
         (Found::NotFound, _) => Status::NotFound,
-        (Found::TooLarge | Found::OutOfMemory, verb) => {
+        (Found::TooLarge | Found::OutOfMemory | Found::Disagreed, verb) => {
             executor.refuse_value(store.key, status, verb == Verb::Set);
             if status == Found::TooLarge { Status::TooLarge } else { Status::OutOfMemory }
         }
@@ -125,7 +129,7 @@ fn stored(
         (_, Verb::Replace) => Status::NotFound,
         _ => Status::NotStored,
     };
-    wire::failure(head, status, out.text());
+    out.say(|bytes| wire::failure(head, status, bytes));
 }
 
 /// Every command that needs no value and leaves the connection open.
@@ -136,31 +140,32 @@ fn execute(head: &Head, command: &Command<'_>, executor: &mut Executor<'_>, out:
             let fetch = Fetch { touch: Some(Exptime(exptime.into())), ..Fetch::default() };
             let hash = executor.store.hash(key);
             match executor.fetch(key, hash, fetch).item {
-                Some(item) => wire::value_head(head, item.cas, item.flags, b"", 0, out.text()),
-                None => wire::failure(head, Status::NotFound, out.text()),
+                Some(item) => out.say(|bytes| wire::value_head(head, item.cas, item.flags, b"", 0, bytes)),
+                None => out.say(|bytes| wire::failure(head, Status::NotFound, bytes)),
             }
         }
         Command::Delete { key, quiet } => {
             let compare = (head.cas != 0).then_some(head.cas);
             match executor.delete(key, Delete { compare, ..Delete::default() }).status {
                 store::Status::Deleted if quiet => {}
-                store::Status::Deleted => wire::success(head, 0, out.text()),
-                store::Status::Exists => wire::failure(head, Status::Exists, out.text()),
-                _ => wire::failure(head, Status::NotFound, out.text()),
+                store::Status::Deleted => out.say(|bytes| wire::success(head, 0, bytes)),
+                store::Status::Disagreed => out.say(|bytes| wire::failure(head, Status::OutOfMemory, bytes)),
+                store::Status::Exists => out.say(|bytes| wire::failure(head, Status::Exists, bytes)),
+                _ => out.say(|bytes| wire::failure(head, Status::NotFound, bytes)),
             }
         }
         Command::Arith(arith) => arithmetic(head, &arith, executor, out),
         Command::Flush { delay, quiet } => {
             if !executor.shared.settings.flush_enabled {
-                return wire::failure(head, Status::Auth, out.text());
+                return out.say(|bytes| wire::failure(head, Status::Auth, bytes));
             }
             executor.flush(absolute(Exptime(delay.unwrap_or(0).into()), executor.now()));
             if !quiet {
-                wire::success(head, 0, out.text());
+                out.say(|bytes| wire::success(head, 0, bytes));
             }
         }
-        Command::Noop => wire::success(head, 0, out.text()),
-        Command::Version => wire::version(head, MEMCACHED_VERSION, out.text()),
+        Command::Noop => out.say(|bytes| wire::success(head, 0, bytes)),
+        Command::Version => out.say(|bytes| wire::version(head, MEMCACHED_VERSION, bytes)),
         Command::Stat { key } => statistics(head, key, executor, out),
         Command::Store(_) | Command::Quit { .. } => unreachable!("these are executed elsewhere"),
     }
@@ -181,12 +186,12 @@ fn get(
     match executor.fetch(key, hash, fetch).item {
         Some(item) => {
             let shown: &[u8] = if with_key { item.key } else { b"" };
-            wire::value_head(head, item.cas, item.flags, shown, item.value.len(), out.text());
+            out.say(|bytes| wire::value_head(head, item.cas, item.flags, shown, item.value.len(), bytes));
             append_value(out, shared, &item);
         }
         None if quiet => {}
-        None if with_key => wire::miss_with_key(head, key, out.text()),
-        None => wire::failure(head, Status::NotFound, out.text()),
+        None if with_key => out.say(|bytes| wire::miss_with_key(head, key, bytes)),
+        None => out.say(|bytes| wire::failure(head, Status::NotFound, bytes)),
     }
 }
 
@@ -206,14 +211,14 @@ fn arithmetic(head: &Head, request: &wire::Arith<'_>, executor: &mut Executor<'_
     let status = match (answer.status, answer.item) {
         (store::Status::Stored, _) if request.quiet => return,
         (store::Status::Stored, Some(item)) => {
-            return wire::number(head, item.cas, meta::counter(&item), out.text());
+            return out.say(|bytes| wire::number(head, item.cas, meta::counter(&item), bytes));
         }
         (store::Status::Exists, _) => Status::Exists,
         (store::Status::NonNumeric, _) => Status::NonNumeric,
         (store::Status::NotFound, _) => Status::NotFound,
         _ => Status::OutOfMemory,
     };
-    wire::failure(head, status, out.text());
+    out.say(|bytes| wire::failure(head, status, bytes));
 }
 
 /// Writes each statistic as a response of its own.

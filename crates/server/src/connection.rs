@@ -147,6 +147,7 @@ impl Connection {
         self.face.set_state(State::Executing);
         self.face.active_unix.store(desk.executor.now(), Relaxed);
         desk.executor.begin_turn();
+        desk.output.set_runs(desk.executor.shared.settings.runs());
         let mut after = self.work(desk);
         if let Some(interrupted) = self.send(desk) {
             after = interrupted;

@@ -5,6 +5,8 @@
 
 use store::{Answer, Arith, Delete, Direction, Draft, Env, Fetch, Hash, Op, Put, Request, Status, View};
 
+use guard::{Digest, Disagreement, Kind, Mismatch, Site};
+
 use crate::admin::{Seen, item_bytes};
 use crate::counters::Counters;
 use crate::output::{COPY_BYTES_MAX, Output};
@@ -51,6 +53,33 @@ impl<'w> Executor<'w> {
         let left = self.left > 0;
         self.left = self.left.saturating_sub(1);
         left
+    }
+
+    /// Understands input as often as commands are executed; none when there is no majority for any reading of it.
+    #[inline]
+    pub(crate) fn understand<T: PartialEq>(&self, understand: impl Fn() -> T) -> Option<T> {
+        let first = understand();
+        for _ in 1..self.shared.settings.runs() {
+            // So that the compiler can't take an earlier reading for this one.
+            let again = std::hint::black_box(&understand)();
+            if again != first {
+                return self.decide_reading(first, again, std::hint::black_box(&understand)());
+            }
+        }
+        Some(first)
+    }
+
+    #[cold]
+    fn decide_reading<T: PartialEq>(&self, first: T, again: T, deciding: T) -> Option<T> {
+        self.report(Kind::Outcome);
+        if deciding == first { Some(first) } else { (deciding == again).then_some(again) }
+    }
+
+    /// Tells the store of a disagreement about what lies outside its operators: the reading of a command, or an answer.
+    #[cold]
+    pub(crate) fn report(&self, kind: Kind) {
+        let mismatch = Mismatch { kind, expected: Digest(0), found: Digest(0), bit: None };
+        self.shared.store.report(Disagreement::new(Site::default(), mismatch, 0..=0));
     }
 
     /// The server, for statistics and administration.
@@ -132,7 +161,7 @@ impl<'w> Executor<'w> {
         match answer.status {
             Status::Deleted => counters.delete_hits.up(),
             Status::NotFound => counters.delete_misses.up(),
-            // Another cas id than the one asked for: neither, as with memcached.
+            // Another cas id than the one asked for, or no decision: neither, as with memcached.
             _ => {}
         }
         if shared.admin.detail_enabled() {
@@ -163,6 +192,8 @@ impl<'w> Executor<'w> {
     pub(crate) fn refuse_value(&mut self, key: &[u8], status: Status, forget: bool) {
         match status {
             Status::TooLarge => self.counters.store_too_large.up(),
+            // Nothing was changed, and nothing is.
+            Status::Disagreed => return,
             _ => self.counters.store_no_memory.up(),
         }
         if forget {
@@ -189,7 +220,7 @@ impl<'w> Executor<'w> {
 
 /// Counts a put. One that was refused for its size is counted where it is refused.
 fn count_put(counters: &Counters, shared: &Shared, key: &[u8], put: &Put<'_>, status: Status) {
-    if matches!(status, Status::TooLarge | Status::OutOfMemory) {
+    if matches!(status, Status::TooLarge | Status::OutOfMemory | Status::Disagreed) {
         return;
     }
     counters.cmd_set.up();
@@ -210,7 +241,7 @@ fn count_put(counters: &Counters, shared: &Shared, key: &[u8], put: &Put<'_>, st
 #[inline]
 pub(crate) fn append_value(out: &mut Output, shared: &Shared, item: &View<'_>) {
     if item.value.len() <= COPY_BYTES_MAX {
-        out.text().extend_from_slice(item.value);
+        out.say(|bytes| bytes.extend_from_slice(item.value));
     } else {
         out.pinned(shared.store.pin(item));
     }

@@ -1,5 +1,7 @@
 //! The line protocol: four commands over the same operators.
 
+use std::hint::black_box;
+
 use protocol::line::{self as wire, Command, Options, Step};
 use store::{Delete, Exptime, Fetch, Put, PutMode, Status};
 
@@ -16,7 +18,9 @@ pub(crate) fn command(
     out: &mut Output,
 ) -> Outcome {
     let options = Options::for_values(executor.shared.settings.item_bytes_max as usize);
-    let step = wire::parse(input, *searched, &options);
+    let searched_before = *searched;
+    let step = executor.understand(|| wire::parse(black_box(input), searched_before, &options));
+    let Some(step) = step else { return Outcome::Close };
     *searched = 0;
     match step {
         Step::Incomplete => {
@@ -25,7 +29,7 @@ pub(crate) fn command(
         }
         Step::Close => Outcome::Close,
         Step::Reject { answer, used } => {
-            out.text().extend_from_slice(answer);
+            out.say(|bytes| bytes.extend_from_slice(answer));
             Outcome::Used(used)
         }
         Step::Command { command: Command::GetAll, used } => {
@@ -54,7 +58,7 @@ fn execute(command: &Command<'_>, executor: &mut Executor<'_>, out: &mut Output)
             if status != Status::Stored {
                 executor.refuse_value(key, status, true);
             }
-            out.text().extend_from_slice(answer);
+            out.say(|bytes| bytes.extend_from_slice(answer));
         }
         Command::Get { key } => {
             let shared = executor.shared;
@@ -62,14 +66,18 @@ fn execute(command: &Command<'_>, executor: &mut Executor<'_>, out: &mut Output)
             match executor.fetch(key, hash, Fetch::default()).item {
                 Some(item) => {
                     append_value(out, shared, &item);
-                    out.text().push(b'\n');
+                    out.say(|bytes| bytes.push(b'\n'));
                 }
-                None => out.text().extend_from_slice(wire::NIL),
+                None => out.say(|bytes| bytes.extend_from_slice(wire::NIL)),
             }
         }
         Command::Del { key } => {
-            let deleted = executor.delete(key, Delete::default()).status == Status::Deleted;
-            out.text().extend_from_slice(if deleted { wire::DELETED } else { wire::NOT_FOUND });
+            let status = executor.delete(key, Delete::default()).status;
+            if status == Status::Disagreed {
+                return out.say(|bytes| bytes.extend_from_slice(wire::OUT_OF_MEMORY));
+            }
+            let deleted = status == Status::Deleted;
+            out.say(|bytes| bytes.extend_from_slice(if deleted { wire::DELETED } else { wire::NOT_FOUND }));
         }
         Command::GetAll => unreachable!("it is executed in pieces"),
     }

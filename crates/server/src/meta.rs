@@ -7,6 +7,7 @@ use store::{Answer, Arith, Delete, Direction, Draft, Exptime, Fetch, Put, Status
 use crate::admin::item_bytes;
 use crate::execute::{Executor, append_value};
 use crate::output::Output;
+use crate::session::DISAGREED;
 use crate::text::put_mode;
 
 /// The value of `ms`.
@@ -42,7 +43,7 @@ pub(crate) fn get(get: &MetaGet<'_>, executor: &mut Executor<'_>, out: &mut Outp
     let bytes = key.bytes(&mut space);
     let hash = executor.store.hash(bytes);
     let Answer { status, item, token } = executor.fetch(bytes, hash, fetch);
-    let Some(item) = item else { return reply::get_miss(get, out.text()) };
+    let Some(item) = item else { return out.say(|bytes| reply::get_miss(get, bytes)) };
     let ttl = ttl(&item, now);
     let facts = ItemFacts {
         key: item.key,
@@ -62,9 +63,9 @@ pub(crate) fn get(get: &MetaGet<'_>, executor: &mut Executor<'_>, out: &mut Outp
             Token::Taken => reply::Token::Taken,
         },
     };
-    if reply::get_hit(get, &facts, out.text()) {
+    if out.say(|bytes| reply::get_hit(get, &facts, bytes)) {
         append_value(out, shared, &item);
-        out.text().extend_from_slice(text::CRLF);
+        out.say(|bytes| bytes.extend_from_slice(text::CRLF));
     }
 }
 
@@ -95,14 +96,14 @@ pub(crate) fn set(set: &MetaSet<'_>, value: Value<'_>, executor: &mut Executor<'
         Status::Stored => MetaStatus::Done,
         Status::Exists => MetaStatus::Exists,
         Status::NotFound if compares_as_set => MetaStatus::NotFound,
-        status @ (Status::TooLarge | Status::OutOfMemory) => {
+        status @ (Status::TooLarge | Status::OutOfMemory | Status::Disagreed) => {
             executor.refuse_value(key_bytes, status, true);
-            return text::line(crate::session::refusal(status), out.text());
+            return out.say(|bytes| text::line(crate::session::refusal(status), bytes));
         }
         _ => MetaStatus::NotStored,
     };
     let cas = answer.item.map_or(0, |item| item.cas);
-    reply::set(set, status, cas, *len as usize, out.text());
+    out.say(|bytes| reply::set(set, status, cas, *len as usize, bytes));
 }
 
 /// `md`
@@ -120,10 +121,11 @@ pub(crate) fn delete(request: &MetaDelete<'_>, executor: &mut Executor<'_>, out:
     let status = match executor.delete(key.bytes(&mut space), delete).status {
         Status::Deleted => MetaStatus::Done,
         Status::Exists => MetaStatus::Exists,
-        Status::OutOfMemory => return text::line(text::NO_MEMORY, out.text()),
+        Status::OutOfMemory => return out.say(|bytes| text::line(text::NO_MEMORY, bytes)),
+        Status::Disagreed => return out.say(|bytes| text::line(DISAGREED, bytes)),
         _ => MetaStatus::NotFound,
     };
-    reply::delete(request, status, out.text());
+    out.say(|bytes| reply::delete(request, status, bytes));
 }
 
 /// `ma`
@@ -141,17 +143,19 @@ pub(crate) fn arith(request: &MetaArith<'_>, executor: &mut Executor<'_>, out: &
     executor.counters().cmd_meta.up();
     let now = executor.now();
     let Answer { status, item, .. } = executor.arith(key.bytes(&mut space), arith);
-    let out = out.text();
     let item = match (status, item) {
         (Status::Stored, Some(item)) => item,
-        (Status::OutOfMemory, _) => return text::line(text::NO_MEMORY, out),
-        (Status::NonNumeric, _) => return text::line(text::NON_NUMERIC, out),
-        (Status::Exists, _) => return reply::arith_failed(request, MetaStatus::Exists, out),
-        _ => return reply::arith_failed(request, MetaStatus::NotFound, out),
+        (Status::OutOfMemory, _) => return out.say(|bytes| text::line(text::NO_MEMORY, bytes)),
+        (Status::Disagreed, _) => return out.say(|bytes| text::line(DISAGREED, bytes)),
+        (Status::NonNumeric, _) => return out.say(|bytes| text::line(text::NON_NUMERIC, bytes)),
+        (Status::Exists, _) => {
+            return out.say(|bytes| reply::arith_failed(request, MetaStatus::Exists, bytes));
+        }
+        _ => return out.say(|bytes| reply::arith_failed(request, MetaStatus::NotFound, bytes)),
     };
     let ttl = ttl(&item, now);
     let counter = CounterFacts { value: counter(&item), cas: item.cas, ttl_before: ttl, ttl, created: false };
-    reply::arith_done(request, &counter, out);
+    out.say(|bytes| reply::arith_done(request, &counter, bytes));
 }
 
 /// The number in a version that arithmetic has written: digits, then blanks.
@@ -167,7 +171,7 @@ pub(crate) fn debug(key: &MetaKey<'_>, executor: &mut Executor<'_>, out: &mut Ou
     let (now, shared) = (executor.now(), executor.shared);
     let cas_enabled = shared.settings.cas;
     let Some(item) = executor.peek(key.bytes(&mut space)) else {
-        return text::line(text::EN, out.text());
+        return out.say(|bytes| text::line(text::EN, bytes));
     };
     let bytes = item_bytes(item.key.len(), item.value.len(), item.flags, cas_enabled);
     let facts = DebugFacts {
@@ -180,7 +184,7 @@ pub(crate) fn debug(key: &MetaKey<'_>, executor: &mut Executor<'_>, out: &mut Ou
         class: shared.admin.classes.of(bytes),
         bytes: bytes as usize,
     };
-    reply::debug(&facts, out.text());
+    out.say(|bytes| reply::debug(&facts, bytes));
 }
 
 /// Seconds until an item expires; `None` for never.

@@ -31,6 +31,19 @@ pub(crate) struct Output {
     large: VecDeque<Large>,
     /// What of `large` was not sent.
     large_bytes: usize,
+    /// How often answers are made; see [`Output::say`].
+    runs: u8,
+    /// Answers that did not agree, since the last look, and whether one was refused.
+    disagreed: Option<Disagreed>,
+}
+
+/// What became of an answer whose makings did not agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disagreed {
+    /// The majority's was taken.
+    Repaired,
+    /// There was no majority, and nothing is said.
+    Refused,
 }
 
 struct Large {
@@ -44,6 +57,61 @@ impl Output {
     #[inline]
     pub(crate) fn text(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
+    }
+
+    /// Makes an answer: once, or with redundancy several times, comparing. The majority's is said.
+    #[inline]
+    pub(crate) fn say<R: PartialEq>(&mut self, make: impl Fn(&mut Vec<u8>) -> R) -> R {
+        let start = self.bytes.len();
+        let made = make(&mut self.bytes);
+        if self.runs < 2 { made } else { self.say_again(start, made, make) }
+    }
+
+    /// From now on answers are made so often.
+    #[inline]
+    pub(crate) fn set_runs(&mut self, runs: u8) {
+        self.runs = runs;
+    }
+
+    /// Says nothing, because nobody knows what was asked.
+    pub(crate) fn refuse(&mut self) {
+        self.disagreed = Some(Disagreed::Refused);
+    }
+
+    /// What disagreed since the last look.
+    #[inline]
+    pub(crate) fn take_disagreed(&mut self) -> Option<Disagreed> {
+        self.disagreed.take()
+    }
+
+    #[inline(never)]
+    fn say_again<R: PartialEq>(&mut self, start: usize, made: R, make: impl Fn(&mut Vec<u8>) -> R) -> R {
+        let run = |answer: &mut Vec<u8>| {
+            answer.clear();
+            // So that the compiler can't take an earlier run's answer for this one's.
+            std::hint::black_box(&make)(std::hint::black_box(answer))
+        };
+        let (mut second, mut third) = (Vec::new(), Vec::new());
+        for _ in 1..self.runs {
+            let again = run(&mut second);
+            if again == made && second == self.bytes[start..] {
+                continue;
+            }
+            let deciding = run(&mut third);
+            if deciding == made && third == self.bytes[start..] {
+                self.disagreed = self.disagreed.or(Some(Disagreed::Repaired));
+                continue;
+            }
+            self.bytes.truncate(start);
+            if deciding == again && third == second {
+                self.disagreed = self.disagreed.or(Some(Disagreed::Repaired));
+                self.bytes.extend_from_slice(&second);
+            } else {
+                self.disagreed = Some(Disagreed::Refused);
+            }
+            return again;
+        }
+        made
     }
 
     /// Appends a value without copying it.
@@ -168,5 +236,41 @@ impl Output {
         if self.bytes.capacity() > KEPT_BYTES_MAX {
             self.bytes = Vec::new();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Makes an answer several times, of which the makings named by `sick` go wrong; what is said then.
+    fn check(runs: u8, sick: u32, said: &str, disagreed: Option<Disagreed>) {
+        let mut out = Output::default();
+        out.set_runs(runs);
+        out.text().extend_from_slice(b"before ");
+        let number = Cell::new(0);
+        out.say(|bytes| {
+            let is_sick = sick >> number.get() & 1 != 0;
+            let wrong = if number.get() == 0 { b"first!" } else { b"wrong!" };
+            number.set(number.get() + 1);
+            bytes.extend_from_slice(if is_sick { wrong } else { b"answer" });
+        });
+        assert_eq!(out.take_disagreed(), disagreed, "{runs} runs, sick {sick:b}");
+        assert_eq!(std::str::from_utf8(&out.bytes), Ok(said), "{runs} runs, sick {sick:b}");
+        assert_eq!(out.take_disagreed(), None);
+    }
+
+    #[test]
+    fn answers_are_compared() {
+        check(1, 0b0, "before answer", None);
+        check(1, 0b1, "before first!", None);
+        check(2, 0b0, "before answer", None);
+        check(2, 0b1, "before answer", Some(Disagreed::Repaired));
+        check(2, 0b10, "before answer", Some(Disagreed::Repaired));
+        check(2, 0b101, "before ", Some(Disagreed::Refused));
+        check(5, 0b10, "before answer", Some(Disagreed::Repaired));
+        check(5, 0b0, "before answer", None);
     }
 }

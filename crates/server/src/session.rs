@@ -7,12 +7,15 @@ use store::{Draft, Status};
 use crate::connection::Speaks;
 use crate::dump::{Dump, Progress};
 use crate::execute::Executor;
-use crate::output::Output;
+use crate::output::{Disagreed, Output};
 use crate::{binary, line, text};
 
 /// Values above this are written to their item as they arrive; smaller ones wait for their end in the input: an item
 /// that is not whole keeps the segment it shares with others from being used again.
 const DRAFT_BYTES_MIN: usize = 16 << 10;
+
+/// What is answered when executions of a command don't agree: nothing was changed.
+pub(crate) const DISAGREED: &str = "SERVER_ERROR executions disagree";
 
 /// Why a session stopped using its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +152,10 @@ impl Session {
                 Work::Commands if rest.is_empty() => return (used, Verdict::More),
                 Work::Commands if out.is_full() => return (used, Verdict::Full),
                 Work::Commands if !executor.may_go_on() => return (used, Verdict::Yield),
-                Work::Commands => self.command(rest, executor, out),
+                Work::Commands => {
+                    let outcome = self.command(rest, executor, out);
+                    settle(outcome, executor, out)
+                }
                 Work::Swallow(bytes) => {
                     let count = usize::try_from(*bytes).unwrap_or(usize::MAX).min(rest.len());
                     *bytes -= count as u64;
@@ -165,7 +171,8 @@ impl Session {
                     if !fill.is_complete() {
                         return (used, Verdict::More);
                     }
-                    self.finish_fill(&input[used..], executor, out)
+                    let outcome = self.finish_fill(&input[used..], executor, out);
+                    settle(outcome, executor, out)
                 }
                 Work::Dump(dump) => match dump.go_on(executor, out) {
                     Progress::Done => Outcome::Then(0, Work::Commands),
@@ -218,10 +225,23 @@ impl Session {
     }
 }
 
+/// Reports answers that did not agree. Where one had no majority, the client can't be told anything: it is left.
+#[inline]
+fn settle(outcome: Outcome, executor: &Executor<'_>, out: &mut Output) -> Outcome {
+    match out.take_disagreed() {
+        None => outcome,
+        Some(disagreed) => {
+            executor.report(guard::Kind::Reply);
+            if disagreed == Disagreed::Refused { Outcome::Close } else { outcome }
+        }
+    }
+}
+
 /// What is to be done about a value that can't be stored.
 pub(crate) fn refusal(status: Status) -> &'static str {
     match status {
         Status::TooLarge => protocol::text::TOO_LARGE,
+        Status::Disagreed => DISAGREED,
         _ => protocol::text::NO_MEMORY_TO_STORE,
     }
 }

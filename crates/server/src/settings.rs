@@ -116,6 +116,10 @@ pub struct Settings {
     pub read_buf_limit_mib: u32,
     /// `-N`: kept for `stats settings` only.
     pub napi_ids: u32,
+    /// `--protect`: how commands are executed so that a second execution can confirm the first.
+    pub protect: Protect,
+    /// `--redundancy`: executions of each command with `--protect sei`.
+    pub redundancy: u8,
     /// `--scrub`: how many items in memory are checked in a second; 0 for none.
     pub scrub_items_per_second: u32,
     /// `--test-mode`: the command `debugtime` exists.
@@ -175,6 +179,8 @@ impl Default for Settings {
             worker_logbuf_bytes: 64 << 10,
             read_buf_limit_mib: 0,
             napi_ids: 0,
+            protect: Protect::Vanilla,
+            redundancy: 2,
             scrub_items_per_second: 20_000,
             test_mode: false,
             warnings: Vec::new(),
@@ -204,6 +210,38 @@ impl fmt::Display for Port {
             Port::Off => f.write_str("0"),
             Port::Any => f.write_str("-1"),
             Port::Fixed(port) => port.fmt(f),
+        }
+    }
+}
+
+/// How commands are executed, so that a second execution can confirm the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protect {
+    /// Once.
+    Vanilla,
+    /// Several times on the same core.
+    Sei,
+}
+
+impl Protect {
+    fn parse(text: &str) -> Result<Self, Refusal> {
+        match text.trim() {
+            "vanilla" => Ok(Protect::Vanilla),
+            "sei" => Ok(Protect::Sei),
+            mode @ ("orthrus" | "rbv") => {
+                Err(Refusal::value(format!("--protect {mode} is not there yet; there are vanilla and sei")))
+            }
+            other => Err(Refusal::value(format!("--protect must be vanilla or sei, not \"{other}\""))),
+        }
+    }
+}
+
+impl Settings {
+    /// How often each command is executed.
+    pub(crate) fn runs(&self) -> u8 {
+        match self.protect {
+            Protect::Vanilla => 1,
+            Protect::Sei => self.redundancy,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The classic text protocol: what each command does, and what it answers.
 
+use std::hint::black_box;
+
 use protocol::{Command, Debugtime, Keys, Options, Reject, Shutdown, Step, Verb, text as say};
 use store::{Arith, Delete, Draft, Exptime, Fetch, Hash, Put, PutMode, Status, View, absolute};
 
@@ -8,7 +10,7 @@ use crate::dump::{Dump, Kind};
 use crate::execute::{Executor, append_value};
 use crate::meta;
 use crate::output::Output;
-use crate::session::{Fill, Outcome, Work, refusal, wants_draft};
+use crate::session::{DISAGREED, Fill, Outcome, Work, refusal, wants_draft};
 use crate::shared::{Shared, Stop};
 
 /// What stands behind a value.
@@ -28,7 +30,11 @@ pub(crate) fn command(
     out: &mut Output,
 ) -> Outcome {
     let options = options(executor);
-    match protocol::parse(input, &options) {
+    let Some(step) = executor.understand(|| protocol::parse(black_box(input), &options)) else {
+        line(out, DISAGREED);
+        return Outcome::Close;
+    };
+    match step {
         Step::Incomplete => Outcome::More { for_value: false },
         Step::Close => Outcome::Close,
         Step::Reject(Reject { error, used, swallow, quiet }) => {
@@ -60,8 +66,10 @@ pub(crate) fn finish(
     out: &mut Output,
 ) {
     let options = options(executor);
-    let Step::Command { command, .. } = protocol::parse(line_bytes, &options) else {
-        unreachable!("this line was a command when its value was still to come");
+    let step = executor.understand(|| protocol::parse(black_box(line_bytes), &options));
+    let Some(Step::Command { command, .. }) = step else {
+        // It was a command when its value was still to come.
+        return out.refuse();
     };
     if end != VALUE_END {
         return bad_chunk(&command, out);
@@ -177,7 +185,7 @@ fn stored(store: &protocol::Store<'_>, status: Status, executor: &mut Executor<'
         Status::Stored => say::STORED,
         Status::Exists => say::EXISTS,
         Status::NotFound => say::NOT_FOUND,
-        Status::TooLarge | Status::OutOfMemory => {
+        Status::TooLarge | Status::OutOfMemory | Status::Disagreed => {
             let forget = store.verb == Verb::Set && store.cas.is_none();
             executor.refuse_value(store.key, status, forget);
             refusal(status)
@@ -236,14 +244,14 @@ fn multiget(
 #[inline]
 fn value(out: &mut Output, shared: &Shared, item: &View<'_>, with_cas: bool) {
     let cas = with_cas.then_some(item.cas);
-    say::value_line(item.key, item.flags, item.value.len(), cas, out.text());
+    out.say(|bytes| say::value_line(item.key, item.flags, item.value.len(), cas, bytes));
     append_value(out, shared, item);
-    out.text().extend_from_slice(say::CRLF);
+    out.say(|bytes| bytes.extend_from_slice(say::CRLF));
 }
 
 /// Appends a line.
 pub(crate) fn line(out: &mut Output, text: &str) {
-    say::line(text, out.text());
+    out.say(|bytes| say::line(text, bytes));
 }
 
 /// Every command that is neither a multiget nor a storage command.
@@ -251,7 +259,11 @@ fn other(command: &Command<'_>, used: usize, executor: &mut Executor<'_>, out: &
     match command {
         Command::Delete { key, noreply } => {
             let status = executor.delete(key, Delete::default()).status;
-            let text = if status == Status::Deleted { say::DELETED } else { say::NOT_FOUND };
+            let text = match status {
+                Status::Deleted => say::DELETED,
+                Status::Disagreed => DISAGREED,
+                _ => say::NOT_FOUND,
+            };
             line_unless(*noreply, text, out);
         }
         Command::Arith { direction, key, delta, noreply } => {
@@ -269,7 +281,12 @@ fn other(command: &Command<'_>, used: usize, executor: &mut Executor<'_>, out: &
             let fetch = Fetch { touch: Some(Exptime(*exptime)), ..Fetch::default() };
             let hash = executor.store.hash(key);
             let status = executor.fetch(key, hash, fetch).status;
-            line_unless(*noreply, if status == Status::Hit { say::TOUCHED } else { say::NOT_FOUND }, out);
+            let text = match status {
+                Status::Hit => say::TOUCHED,
+                Status::Disagreed => DISAGREED,
+                _ => say::NOT_FOUND,
+            };
+            line_unless(*noreply, text, out);
         }
         Command::MetaGet(get) => meta::get(get, executor, out),
         Command::MetaDelete(delete) => meta::delete(delete, executor, out),
@@ -285,13 +302,15 @@ fn arithmetic(key: &[u8], arith: Arith, noreply: bool, executor: &mut Executor<'
     let answer = executor.arith(key, arith);
     match (answer.status, answer.item) {
         (Status::Stored, Some(item)) if !noreply => {
-            let text = out.text();
-            text.extend_from_slice(item.value.trim_ascii_end());
-            text.extend_from_slice(say::CRLF);
+            out.say(|bytes| {
+                bytes.extend_from_slice(item.value.trim_ascii_end());
+                bytes.extend_from_slice(say::CRLF);
+            });
         }
         (Status::Stored, _) => {}
         (Status::NotFound, _) => line_unless(noreply, say::NOT_FOUND, out),
         (Status::OutOfMemory, _) => line_unless(noreply, say::NO_MEMORY, out),
+        (Status::Disagreed, _) => line_unless(noreply, DISAGREED, out),
         _ => line_unless(noreply, say::NON_NUMERIC, out),
     }
 }

@@ -321,7 +321,7 @@ impl Store {
 
     /// Notes a disagreement, for [`Store::take_disagreements`].
     #[cold]
-    pub(crate) fn report(&self, disagreement: Disagreement) {
+    pub fn report(&self, disagreement: Disagreement) {
         self.disagreed.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.disagreements.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() < DISAGREEMENTS_MAX {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::value::{fraction, number, port, size};
-use super::{Binding, Refusal, Settings, listen};
+use super::{Binding, Protect, Refusal, Settings, listen};
 
 /// One flag of the command line.
 pub(super) struct Flag {
@@ -457,6 +457,27 @@ pub(super) const FLAGS: &[Flag] = &[
         limit: Some("-1, 0 or 1 to 65535"),
         here: Own,
         action: Set(|s, v| port("--line-port", v).map(|port| s.line_port = port)),
+    },
+    Flag {
+        short: None,
+        long: "protect",
+        argument: Some("<mode>"),
+        help: "how commands on user data are executed: vanilla, once; sei, several times on the same core, later \
+               ones by other routines, compared and voted on before anything is changed or sent",
+        default: Some("vanilla"),
+        limit: Some("vanilla or sei"),
+        here: Own,
+        action: Set(|s, v| Protect::parse(v).map(|protect| s.protect = protect)),
+    },
+    Flag {
+        short: None,
+        long: "redundancy",
+        argument: Some("<num>"),
+        help: "executions of each command with --protect sei; 2 notice a fault, 3 and more also know who is right",
+        default: Some("2"),
+        limit: Some("2 to 16"),
+        here: Own,
+        action: Set(|s, v| number("--redundancy", v, 2..=16).map(|runs| s.redundancy = runs as u8)),
     },
     Flag {
         short: None,

@@ -131,6 +131,9 @@ fn each_flag() {
         s.threads = 1;
     });
     check("--line-port=2318", |s| s.line_port = Port::Fixed(2318));
+    check("--protect=vanilla", |_| {});
+    check("--protect|sei", |s| s.protect = Protect::Sei);
+    check("--protect=sei|--redundancy=5", |s| (s.protect, s.redundancy) = (Protect::Sei, 5));
     check("--scrub|0", |s| s.scrub_items_per_second = 0);
     check("--scrub=100000000", |s| s.scrub_items_per_second = 100_000_000);
     check("--test-mode", |s| s.test_mode = true);
@@ -254,6 +257,9 @@ fn refusals() {
         ("-n|0", 1, "Chunk size must be"),
         ("-f|1", 1, "Factor must be a number greater than 1"),
         ("-f|nan", 1, "Factor must be"),
+        ("--protect|orthrus", 1, "--protect orthrus is not there yet; there are vanilla and sei"),
+        ("--protect|more", 1, "--protect must be vanilla or sei, not \"more\""),
+        ("--redundancy|1", 1, "--redundancy must be a number from 2 to 16"),
         ("--scrub|100000001", 1, "--scrub must be a number from 0 to 100000000"),
         ("--scrub|fast", 1, "--scrub must be"),
         ("-D|", 1, "-D needs an argument"),

@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use server::Server;
-use server::settings::{Listen, Port, Settings};
+use server::settings::{Listen, Port, Protect, Settings};
 
 /// How long a test waits for bytes that must come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -14,7 +14,22 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Settings for a server at any free port of the loopback interface.
 pub fn settings() -> Settings {
     let local = Listen { host: Some("127.0.0.1".into()), port: None, binding: None, tag: None };
-    Settings { tcp_port: Port::Any, listen: vec![local], threads: 1, ..Settings::default() }
+    Settings {
+        tcp_port: Port::Any,
+        listen: vec![local],
+        threads: 1,
+        protect: protect(),
+        ..Settings::default()
+    }
+}
+
+/// The mode that all of these tests run in: that of `VERACACHE_PROTECT`, vanilla without.
+fn protect() -> Protect {
+    match std::env::var("VERACACHE_PROTECT").as_deref() {
+        Err(_) | Ok("vanilla") => Protect::Vanilla,
+        Ok("sei") => Protect::Sei,
+        Ok(other) => panic!("VERACACHE_PROTECT is vanilla or sei, not {other}"),
+    }
 }
 
 /// Starts a server.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use store::{Damage, Part, Store};
+use store::{Damage, Part, Stats, Store};
 
 use crate::counters::Counter;
 use crate::settings::Settings;
@@ -60,20 +60,33 @@ pub(crate) struct Findings {
     pub(crate) went_with_it: u64,
     /// Damage of any kind that the store noticed, whoever looked.
     pub(crate) crc_mismatches: u64,
+    /// How often each command is executed.
+    pub(crate) executions: u8,
+    /// Commands whose executions did not agree.
+    pub(crate) disagreements: u64,
 }
 
 impl Integrity {
     /// The numbers now.
-    pub(crate) fn findings(&self, items_per_second: u32, crc_mismatches: u64) -> Findings {
+    pub(crate) fn findings(&self, settings: &Settings, stats: &Stats) -> Findings {
         Findings {
-            items_per_second,
+            items_per_second: settings.scrub_items_per_second,
             items: self.items.read(),
             passes: self.passes.read(),
             pass: Duration::from_micros(self.pass_us.load(Relaxed)),
             damaged: self.damaged.read(),
             went_with_it: self.went_with_it.read(),
-            crc_mismatches,
+            crc_mismatches: stats.crc_mismatches,
+            executions: settings.runs(),
+            disagreements: stats.disagreements,
         }
+    }
+}
+
+/// Tells of executions that did not agree since the last time: a line each, as many as the store keeps.
+pub(crate) fn tell_disagreements(store: &Store) {
+    for disagreement in store.take_disagreements() {
+        eprintln!("veracache: integrity: executions disagree: {disagreement}");
     }
 }
 

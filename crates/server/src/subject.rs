@@ -87,8 +87,7 @@ impl Subject for Office<'_> {
     }
 
     fn findings(&self) -> Findings {
-        let crc_mismatches = self.shared.store.stats().crc_mismatches;
-        self.shared.integrity.findings(self.shared.settings.scrub_items_per_second, crc_mismatches)
+        self.shared.integrity.findings(&self.shared.settings, &self.shared.store.stats())
     }
 
     fn conns(&self) -> Vec<Conn> {

@@ -10,7 +10,7 @@ use server::settings::Settings;
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-const KEYS: [&str; 7] = [
+const KEYS: [&str; 9] = [
     "scrub_items_per_second",
     "scrubbed_items",
     "scrub_passes",
@@ -18,10 +18,12 @@ const KEYS: [&str; 7] = [
     "scrub_damaged",
     "scrub_went_with_damaged",
     "crc_mismatches",
+    "executions_per_command",
+    "disagreements",
 ];
 
 /// The values of `stats integrity`, in the order of [`KEYS`].
-fn integrity(client: &mut Client) -> [f64; 7] {
+fn integrity(client: &mut Client) -> [f64; 9] {
     client.send("stats integrity\r\n");
     let values = KEYS.map(|key| {
         let line = client.line();
@@ -33,7 +35,7 @@ fn integrity(client: &mut Client) -> [f64; 7] {
 }
 
 /// Waits for a pass that began after now, so for the second to end from here.
-fn whole_pass(client: &mut Client) -> [f64; 7] {
+fn whole_pass(client: &mut Client) -> [f64; 9] {
     let [_, _, passes, ..] = integrity(client);
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -56,8 +58,9 @@ fn check(settings: Settings, items: usize, value_bytes: usize) {
         client.send(format!("set key{number} 0 0 {value_bytes} noreply\r\n{value}\r\n"));
     }
     let held = client.stat("curr_items");
-    let [.., before, _, _, _, _, _] = integrity(client);
-    let [per_second, scrubbed, passes, seconds, damaged, went_with_it, mismatches] = whole_pass(client);
+    let [_, before, ..] = integrity(client);
+    let [per_second, scrubbed, passes, seconds, damaged, went_with_it, mismatches, executions, disagreements] =
+        whole_pass(client);
     assert_eq!(per_second, f64::from(rate));
     // What moves during a pass may be left out of it; here one of them ran while nothing moved.
     assert!(scrubbed >= before + held as f64, "{scrubbed} items checked, {before} before, {held} there");
@@ -65,6 +68,8 @@ fn check(settings: Settings, items: usize, value_bytes: usize) {
     assert!(seconds > 0.0);
     assert!(seconds < PATIENCE.as_secs_f64());
     assert_eq!((damaged, went_with_it, mismatches), (0.0, 0.0, 0.0));
+    assert!(executions >= 1.0);
+    assert_eq!(disagreements, 0.0);
 }
 
 #[test]
@@ -91,7 +96,9 @@ fn a_store_is_left_alone() {
         assert!(Instant::now() < deadline, "the janitor does nothing");
         std::thread::yield_now();
     }
-    assert_eq!(integrity(client), [0.0; 7]);
+    let [found @ .., executions, disagreements] = integrity(client);
+    assert_eq!((found, disagreements), ([0.0; 7], 0.0));
+    assert!(executions >= 1.0);
 }
 
 /// What is counted since the start stays so.

@@ -141,4 +141,6 @@ pub(super) fn integrity(findings: &Findings, sink: &mut dyn Sink) {
     put("scrub_damaged", format_args!("{}", findings.damaged));
     put("scrub_went_with_damaged", format_args!("{}", findings.went_with_it));
     put("crc_mismatches", format_args!("{}", findings.crc_mismatches));
+    put("executions_per_command", format_args!("{}", findings.executions));
+    put("disagreements", format_args!("{}", findings.disagreements));
 }

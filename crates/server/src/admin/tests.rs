@@ -103,6 +103,8 @@ impl Subject for Fixed {
             damaged: 3,
             went_with_it: 4,
             crc_mismatches: 5,
+            executions: 2,
+            disagreements: 6,
         }
     }
 
@@ -217,7 +219,8 @@ fn integrity_values_are_not_reset() {
     let mut server = Fixed::new("");
     let expected = "STAT scrub_items_per_second 20000\r\nSTAT scrubbed_items 17\r\nSTAT scrub_passes 2\r\n\
                     STAT scrub_pass_seconds 1.000002\r\nSTAT scrub_damaged 3\r\n\
-                    STAT scrub_went_with_damaged 4\r\nSTAT crc_mismatches 5\r\nEND\r\n";
+                    STAT scrub_went_with_damaged 4\r\nSTAT crc_mismatches 5\r\n\
+                    STAT executions_per_command 2\r\nSTAT disagreements 6\r\nEND\r\n";
     server.check("integrity", expected);
     server.check("reset", "RESET\r\n");
     server.check("integrity", expected);

@@ -45,7 +45,7 @@ pub(crate) fn decode<'o>(text: &[u8], out: &'o mut [u8]) -> Option<&'o [u8]> {
 }
 
 /// Appends `bytes` as base64.
-pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     for triple in bytes.chunks(3) {
         let mut padded = [0_u8; 4];
         padded[1..=triple.len()].copy_from_slice(triple);

@@ -43,7 +43,7 @@
 
 #![forbid(unsafe_code)]
 
-mod base64;
+pub mod base64;
 pub mod binary;
 mod command;
 mod encode;

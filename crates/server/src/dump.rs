@@ -3,6 +3,7 @@
 //! They are made piece by piece as the client takes them, so that neither memory nor time is needed for all of it at
 //! once. The items are those of no single moment: what changes meanwhile may be seen or not.
 
+use protocol::base64;
 use protocol::line::Object;
 use protocol::text::{self, number};
 use store::{Cursor, View};
@@ -160,24 +161,12 @@ fn metadump_line(item: &View<'_>, class: u8, bytes: u64, line: &mut Vec<u8>) {
 fn mgdump_line(key: &[u8], line: &mut Vec<u8>) {
     line.extend_from_slice(b"mg ");
     if key.iter().any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control()) {
-        base64(key, line);
+        base64::encode(key, line);
         line.extend_from_slice(b" b");
     } else {
         line.extend_from_slice(key);
     }
     line.extend_from_slice(b"\r\n");
-}
-
-fn base64(bytes: &[u8], line: &mut Vec<u8>) {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for three in bytes.chunks(3) {
-        let bits = three.iter().fold(0_usize, |bits, byte| bits << 8 | usize::from(*byte))
-            << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let letter = LETTERS[bits >> (18 - 6 * place) & 63];
-            line.push(if place <= three.len() { letter } else { b'=' });
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,15 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+/// Which flag an address comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Flag {
+    Port,
+    Listen,
+    LinePort,
+    UnixSocket,
+}
+
 /// Why a server does not start or go on, with what to do about it.
 #[derive(Debug)]
 pub struct Error(Kind);
@@ -11,7 +20,7 @@ pub struct Error(Kind);
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// An address can't be listened on.
-    Listen { address: String, error: io::Error },
+    Listen { address: String, flag: Flag, error: io::Error },
     /// A name is not known.
     Resolve { host: String, error: io::Error },
     /// A file can't be written.
@@ -64,11 +73,16 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Listen { address, error } if error.kind() == io::ErrorKind::AddrInUse => write!(
-                f,
-                "cannot listen on {address}: another program has it; choose another port with -p, or -p -1 for any"
-            ),
-            Kind::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
+            Kind::Listen { address, flag, error } if error.kind() == io::ErrorKind::AddrInUse => {
+                let advice = match flag {
+                    Flag::Port => "choose another port with -p, or -p -1 for any",
+                    Flag::Listen => "choose another port in -l",
+                    Flag::LinePort => "choose another port with --line-port, or --line-port -1 for any",
+                    Flag::UnixSocket => "choose another file with -s",
+                };
+                write!(f, "cannot listen on {address}: another program has it; {advice}")
+            }
+            Kind::Listen { address, error, .. } => write!(f, "cannot listen on {address}: {error}"),
             Kind::Resolve { host, error } => write!(f, "cannot listen on {host}: no such address ({error})"),
             Kind::Write { path, error } => write!(f, "cannot write {}: {error}", path.display()),
             Kind::NoSuchUser { name } => {

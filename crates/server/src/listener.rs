@@ -18,7 +18,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::connection::{Newcomer, Speaks};
 use crate::driver::{Driver, Ready};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Flag, Kind};
 use crate::settings::{Binding, Listen, Port, Settings};
 use crate::shared::{Shared, Stop};
 
@@ -112,6 +112,11 @@ fn bind_tcp(
             .map_err(|error| Error::new(Kind::Resolve { host: host.clone(), error }))?
             .collect(),
     };
+    let flag = match speaks {
+        Speaks::Line => Flag::LinePort,
+        _ if listen.port.is_some() => Flag::Listen,
+        _ => Flag::Port,
+    };
     let mut first_error = None;
     let before = listeners.len();
     for mut address in addresses {
@@ -124,7 +129,7 @@ fn bind_tcp(
             }
             Err(error) => {
                 let error = error.into();
-                first_error.get_or_insert(Kind::Listen { address: address.to_string(), error });
+                first_error.get_or_insert(Kind::Listen { address: address.to_string(), flag, error });
             }
         }
     }
@@ -152,10 +157,13 @@ fn bind_address(address: SocketAddr, speaks: Speaks, settings: &Settings) -> rus
     Ok(Listener { socket, speaks, address: Some(address), path: None })
 }
 
-/// Opens a Unix socket. One that a dead server left behind is replaced; anything else of that name is left alone.
+/// Opens a Unix socket. A socket of that name is replaced, as a dead server leaves one behind (memcached, too, does not
+/// ask whether somebody still listens there); anything else of that name is left alone.
 fn bind_unix(path: &Path, settings: &Settings) -> Result<Listener, Error> {
-    let refused =
-        |error: Errno| Error::new(Kind::Listen { address: path.display().to_string(), error: error.into() });
+    let refused = |error: Errno| {
+        let (address, flag) = (path.display().to_string(), Flag::UnixSocket);
+        Error::new(Kind::Listen { address, flag, error: error.into() })
+    };
     if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
         let _ = std::fs::remove_file(path);
     }

@@ -213,12 +213,15 @@ pub fn run(settings: Settings) -> Result<ExitReason, Error> {
     if let Some((name, user)) = user {
         user.become_it().map_err(|error| Error::new(Kind::User { name, error }))?;
     }
-    if settings.daemonize {
-        sys::daemonize(settings.coredumps).map_err(Error::system("cannot go into the background"))?;
-    }
+    let failed = || Error::system("cannot go into the background");
+    let background =
+        settings.daemonize.then(|| sys::daemonize(settings.coredumps)).transpose().map_err(failed())?;
     let pidfile = PidFile::write(settings.pidfile.as_deref())?;
     let unix_socket = settings.unix_socket.clone();
     let server = Server::start_with(settings, listeners)?;
+    if let Some(background) = background {
+        background.ready().map_err(failed())?;
+    }
     server.greet();
     let reason = server.wait(&signals);
     drop(pidfile);

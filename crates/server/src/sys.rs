@@ -1,7 +1,7 @@
 //! Calls that concern the whole process: signals, users, limits, going into the background.
 
 use std::ffi::CString;
-use std::io;
+use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
@@ -109,15 +109,25 @@ impl User {
     }
 }
 
-/// Goes on in a child process without terminal; the parent ends. Only before any thread is started.
-pub(crate) fn daemonize(keep_directory: bool) -> io::Result<()> {
+/// A process that was sent into the background, and whose parent waits to hear how its start went.
+#[derive(Debug)]
+pub(crate) struct Background(PipeWriter);
+
+/// Goes on in a child process without terminal. The parent stays until the child is [`Background::ready`], and ends
+/// with the child's code if the child ends before. Only before any thread is started.
+pub(crate) fn daemonize(keep_directory: bool) -> io::Result<Background> {
+    let (mut reader, writer) = io::pipe()?;
     // SAFETY: the process has one thread (stated requirement), so the child may use everything after `fork`.
     let child = unsafe { libc::fork() };
     match child {
         -1 => return Err(io::Error::last_os_error()),
-        0 => {}
-        // SAFETY: `_exit` has no requirements; the child has its own copies of all buffers.
-        _ => unsafe { libc::_exit(0) },
+        0 => drop(reader),
+        child => {
+            drop(writer);
+            let code = if reader.read_exact(&mut [0]).is_ok() { 0 } else { exit_code(child) };
+            // SAFETY: `_exit` has no requirements; the child has its own copies of all buffers.
+            unsafe { libc::_exit(code) }
+        }
     }
     // SAFETY: has no requirements.
     if unsafe { libc::setsid() } == -1 {
@@ -126,14 +136,31 @@ pub(crate) fn daemonize(keep_directory: bool) -> io::Result<()> {
     if !keep_directory {
         std::env::set_current_dir("/")?;
     }
-    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    for standard in 0..=2 {
-        // SAFETY: both are descriptors; the standard ones are replaced as a whole, which nobody here relies on.
-        if unsafe { libc::dup2(null.as_raw_fd(), standard) } == -1 {
-            return Err(io::Error::last_os_error());
+    Ok(Background(writer))
+}
+
+/// The code that a child of ours ended with, or that of an internal error (sysexits.h) if a signal ended it.
+fn exit_code(child: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: the pointer is to a live local.
+    let ended = unsafe { libc::waitpid(child, &raw mut status, 0) } == child;
+    if ended && libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 70 }
+}
+
+impl Background {
+    /// Gives up the standard streams, on which mistakes were told so far, and lets the parent end.
+    pub(crate) fn ready(mut self) -> io::Result<()> {
+        let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+        for standard in 0..=2 {
+            // SAFETY: both are descriptors; the standard ones are replaced as a whole, which nobody here relies on.
+            if unsafe { libc::dup2(null.as_raw_fd(), standard) } == -1 {
+                return Err(io::Error::last_os_error());
+            }
         }
+        // A parent that was killed does not keep the server from running.
+        let _ = self.0.write_all(&[0]);
+        Ok(())
     }
-    Ok(())
 }
 
 /// Keeps all memory of the process resident, that of later too.

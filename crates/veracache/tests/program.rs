@@ -78,6 +78,49 @@ fn mistakes() {
     check("serve -o ext_path=/x:1G", 64, "", "veracache: -o ext_path: storage on flash is not supported");
 }
 
+/// What keeps a daemon from starting is told by the command that starts it.
+#[test]
+fn a_daemon_tells_its_mistakes() {
+    let line = "serve -d -p -1 -l 127.0.0.1 -u root";
+    let unwritable = "veracache: cannot write /nonexistent/pid: No such file or directory";
+    check(&format!("{line} -P /nonexistent/pid"), 73, "", unwritable);
+    check(&format!("{line} -m 100000000"), 71, "", "veracache: cannot have the memory asked for");
+}
+
+/// The command that starts a daemon ends when the daemon runs; everything it opened is there, its streams are free.
+#[test]
+fn a_daemon_runs_when_its_command_ends() {
+    let pidfile = std::env::temp_dir().join(format!("veracache-daemon-{}", std::process::id()));
+    check(&format!("serve -d -p -1 -l 127.0.0.1 -u root -P {}", pidfile.display()), 0, "", "");
+    let pid = std::fs::read_to_string(&pidfile).expect("it was written");
+    let kill = format!("kill {}", pid.trim());
+    assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while pidfile.exists() {
+        assert!(std::time::Instant::now() < deadline, "the daemon goes on");
+        std::thread::yield_now();
+    }
+}
+
+/// Each address in use comes with the flag that can change it.
+#[test]
+fn ports_in_use() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound");
+    let port = address.port();
+    for (flags, advice) in [
+        (format!("-p {port} -l 127.0.0.1"), "choose another port with -p, or -p -1 for any"),
+        (format!("-l {address}"), "choose another port in -l"),
+        (
+            format!("-p -1 --line-port {port} -l 127.0.0.1"),
+            "choose another port with --line-port, or --line-port -1 for any",
+        ),
+    ] {
+        let expected = format!("veracache: cannot listen on {address}: another program has it; {advice}\n");
+        check(&format!("serve -u root {flags}"), 71, "", &expected);
+    }
+}
+
 /// A script's background job has SIGINT ignored, and whoever sees the port file may send one at once.
 #[test]
 fn it_stops_as_soon_as_it_can_be_seen() {

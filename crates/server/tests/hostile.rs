@@ -1,10 +1,6 @@
 //! Clients that are slow, broken, greedy or lost.
 //!
-//! Classes of bugs that servers of this kind had, each with the test that looks for it:
-//! lengths that overflow: `lengths_that_overflow`; reading past the end of a line: `line_ends`, and `every_split_point`
-//! in `pipelines.rs`; missing or invalid arguments of administration commands: `administration_with_random_arguments`;
-//! slow clients and dumps: `dumps_do_not_stall_others` and `memory.rs`; repeated keys in one multiget:
-//! `a_key_repeated_very_often`; descriptors: `descriptors.rs`; memory: `two_megabytes`.
+//! `bug_classes.rs` says which of these tests looks for which class of bugs.
 
 mod common;
 

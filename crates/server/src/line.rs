@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use protocol::line::{self as wire, Command, Options, Step};
-use store::{Delete, Exptime, Fetch, Put, PutMode, Status};
+use store::{Delete, Fetch, Put, Status};
 
 use crate::dump::{Dump, Kind};
 use crate::execute::{Executor, append_value};
@@ -46,7 +46,7 @@ fn execute(command: &Command<'_>, executor: &mut Executor<'_>, out: &mut Output)
     match *command {
         Command::Set { key, value } => {
             let status = if executor.fits(key.len(), value.len(), 0) {
-                executor.put(key, put(value)).status
+                executor.put(key, Put::set(value)).status
             } else {
                 Status::TooLarge
             };
@@ -80,18 +80,5 @@ fn execute(command: &Command<'_>, executor: &mut Executor<'_>, out: &mut Output)
             out.say(|bytes| bytes.extend_from_slice(if deleted { wire::DELETED } else { wire::NOT_FOUND }));
         }
         Command::GetAll => unreachable!("it is executed in pieces"),
-    }
-}
-
-fn put(value: &[u8]) -> Put<'_> {
-    Put {
-        mode: PutMode::Set,
-        flags: 0,
-        exptime: Exptime(0),
-        value,
-        compare: None,
-        new_cas: None,
-        invalidate: false,
-        vivify: None,
     }
 }

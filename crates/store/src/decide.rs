@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
     use crate::options::StoreOptions;
-    use crate::request::{Delete, Exptime, Fetch, Put, PutMode, Status};
+    use crate::request::{Delete, Fetch, Put, Status};
     use crate::worker::Worker;
 
     thread_local! {
@@ -190,17 +190,7 @@ mod tests {
     }
 
     fn set(value: &[u8]) -> Request<'_> {
-        let put = Put {
-            mode: PutMode::Set,
-            flags: 0,
-            exptime: Exptime(0),
-            value,
-            compare: None,
-            new_cas: None,
-            invalidate: false,
-            vivify: None,
-        };
-        Request { key: b"k", op: Op::Put(put) }
+        Request { key: b"k", op: Op::Put(Put::set(value)) }
     }
 
     const GET: Request<'_> = Request {

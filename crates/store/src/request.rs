@@ -89,6 +89,23 @@ pub struct Put<'a> {
     pub vivify: Option<Exptime>,
 }
 
+impl<'a> Put<'a> {
+    /// A plain set: no flags, no expiry, no conditions.
+    #[must_use]
+    pub fn set(value: &'a [u8]) -> Self {
+        Put {
+            mode: PutMode::Set,
+            flags: 0,
+            exptime: Exptime(0),
+            value,
+            compare: None,
+            new_cas: None,
+            invalidate: false,
+            vivify: None,
+        }
+    }
+}
+
 /// Options of a delete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delete {

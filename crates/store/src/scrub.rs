@@ -176,20 +176,11 @@ impl Store {
 mod tests {
     use super::*;
     use crate::options::StoreOptions;
-    use crate::request::{Env, Exptime, Fetch, Op, Put, PutMode, Request, Status};
+    use crate::request::{Env, Exptime, Fetch, Op, Put, Request, Status};
     use crate::worker::Worker;
 
     fn put<'a>(key: &'a [u8], value: &'a [u8], exptime: i64) -> Request<'a> {
-        let put = Put {
-            mode: PutMode::Set,
-            flags: 7,
-            exptime: Exptime(exptime),
-            value,
-            compare: None,
-            new_cas: None,
-            invalidate: false,
-            vivify: None,
-        };
+        let put = Put { flags: 7, exptime: Exptime(exptime), ..Put::set(value) };
         Request { key, op: Op::Put(put) }
     }
 

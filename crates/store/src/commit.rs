@@ -34,6 +34,8 @@ pub(crate) enum Failed {
     NoRoom(NoRoom),
     /// What was written is not what was received.
     Disagreed,
+    /// What it follows from was flushed meanwhile.
+    Flushed,
 }
 
 impl From<NoRoom> for Failed {
@@ -138,6 +140,12 @@ impl Worker {
         let store = at.store;
         let counters = store.counters(self.participant.place());
         let location = self.write(at, spec)?;
+        // Read after the place was taken: in a segment that is older than the flush the version is flushed with what
+        // it follows from, in a younger one it would bring that back.
+        if at.found.is_some() && store.flushed_below() > at.env.flushed_below {
+            self.abandon(at, location);
+            return Err(Failed::Flushed);
+        }
         let bytes = store.item(location).layout().bytes();
         let segment = store.segments.at(store.segments.of(location));
         segment.add_live(bytes);
@@ -221,18 +229,24 @@ impl Worker {
         let crc_value = crc_value ^ crate::decide::sick_copy();
         if let Err(mismatch) = compare_copy(store, parts, crc_value) {
             store.report(Disagreement::new(self.site(at.request), mismatch, 0..=0));
-            if in_place.is_none() && item.layout().bytes() > store.segments.shared_bytes_max() {
-                // Nobody else will: a run that is open is never looked at.
-                let slot = store.segments.of(location);
-                store
-                    .segments
-                    .seal(slot, item.layout().bytes(), Queue::Small, None, || store.epochs.retire());
-            }
+            self.abandon(at, location);
             return Err(Failed::Disagreed);
         }
         // SAFETY: the item is still ours alone.
         unsafe { item.finish(&facts, crc_value) };
         Ok(location)
+    }
+
+    /// Gives up what was written and is not to be published.
+    fn abandon(&self, at: &Commit<'_, '_>, location: Location) {
+        let store = at.store;
+        let bytes = store.item(location).layout().bytes();
+        let is_draft = at.draft.is_some_and(|(draft, _)| draft.location() == location);
+        if !is_draft && bytes > store.segments.shared_bytes_max() {
+            // Nobody else will: a run that is open is never looked at.
+            let slot = store.segments.of(location);
+            store.segments.seal(slot, bytes, Queue::Small, None, || store.epochs.retire());
+        }
     }
 
     /// Writes key and value to a new place.

@@ -250,6 +250,7 @@ impl Worker {
             match self.commit(&commit, &effect) {
                 Ok(answer) => return answer,
                 Err(Failed::Disagreed) => return DISAGREED,
+                Err(Failed::Flushed) => {}
                 Err(Failed::NoRoom(no_room)) => {
                     drop(locked);
                     if !self.make_room(store, no_room, env) {

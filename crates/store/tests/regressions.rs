@@ -3,6 +3,7 @@
 #![cfg(not(loom))]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -214,5 +215,67 @@ fn a_pinned_empty_value_holds_its_own_segment() {
     }
     for number in 0..2000 {
         assert_eq!(set(&mut worker, &format!("large{number}"), &[1; 10_000], &env), Status::Stored);
+    }
+}
+
+/// An item that had never been fetched, written anew for an expiry time by a fetch that leaves no trace, had one: its
+/// last access was said to be then.
+#[test]
+fn an_expiry_time_given_without_a_trace_leaves_the_last_access() {
+    let (store, mut worker, env) = store(8, true);
+    assert_eq!(set(&mut worker, "key", b"value", &env), Status::Stored);
+    let later = store.env(env.now + 100);
+    for touch in [Some(Exptime(1000)), None] {
+        let op = Op::Fetch(Fetch { bump: false, touch, ..Fetch::default() });
+        let item = worker.execute(&Request { key: b"key", op }, &later).item.expect("it was stored");
+        assert_eq!((item.accessed, item.fetched), (env.now, false), "touch {touch:?}");
+    }
+}
+
+/// After the largest cas id, which a client may ask for, came 0: the id that the binary protocol takes for none.
+#[test]
+fn the_cas_id_after_the_largest_is_not_zero() {
+    let (_store, mut worker, env) = store(8, true);
+    let mut put_above = |largest: u64| {
+        let Op::Put(options) = put(b"value") else { unreachable!("it is a put") };
+        let asking = Op::Put(Put { new_cas: Some(largest), ..options });
+        assert_eq!(worker.execute(&Request { key: b"key", op: asking }, &env).status, Status::Stored);
+        let answer = worker.execute(&Request { key: b"key", op: put(b"value") }, &env);
+        answer.item.expect("it was stored").cas
+    };
+    for largest in [5, 1 << 40, u64::MAX - (1 << 18), u64::MAX - 1] {
+        assert!(put_above(largest) > largest, "{largest}");
+    }
+    assert_ne!(put_above(u64::MAX), 0);
+}
+
+/// An append, or a touch that writes the item anew, saw the item before a flush and wrote it after: to a segment younger
+/// than the flush, where it was alive again.
+#[test]
+fn a_flush_is_not_undone_by_a_command_on_its_way() {
+    let touched = Op::Fetch(Fetch { touch: Some(Exptime(1000)), ..Fetch::default() });
+    let Op::Put(options) = put(b"more") else { unreachable!("it is a put") };
+    for op in [Op::Put(Put { mode: PutMode::Append, ..options }), touched] {
+        let (store, mut worker, _env) = store(8, true);
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut other = store.worker(1).expect("a place");
+                while !done.load(Ordering::Relaxed) {
+                    other.execute(&Request { key: b"key", op }, &store.env(NOW + 1));
+                    other.idle();
+                }
+            });
+            let rounds = 20_000;
+            let undone = (0..rounds).find(|_| {
+                set(&mut worker, "key", b"value", &store.env(NOW + 1));
+                store.flush();
+                let is_there = has(&mut worker, "key", &store.env(NOW + 1));
+                worker.idle();
+                is_there
+            });
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(undone, None, "the first of {rounds} rounds in which {op:?} undid the flush");
+        });
     }
 }

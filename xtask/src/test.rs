@@ -86,7 +86,8 @@ fn run_steps(wanted: &[Step], steps: &mut Steps) -> Result<(), Error> {
                 for mode in MODES {
                     let environment = [("VERACACHE_PROTECT", mode)];
                     let name = format!("server-{mode}");
-                    steps.count(&format!("server: {mode}"), || step::cargo_test(&name, &SERVER, &environment));
+                    steps
+                        .count(&format!("server: {mode}"), || step::cargo_test(&name, &SERVER, &environment));
                 }
             }
             Step::Loom => {

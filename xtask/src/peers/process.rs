@@ -128,6 +128,12 @@ mod tests {
         let marker = format!("{}-leftovers", std::process::id());
         let mut child =
             Command::new("sleep").arg("60").env(MARKER, &marker).spawn().expect("sleep is everywhere");
+        // Between being made and being a program of its own, a process has no environment to look at.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while marked(&marker).is_empty() {
+            assert!(Instant::now() < deadline, "the process never came to be");
+            std::thread::yield_now();
+        }
         assert_eq!(end_leftovers(&marker), ["left a process behind: sleep 60"]);
         assert!(!child.wait().expect("a child can be waited for").success());
         assert!(end_leftovers(&marker).is_empty());

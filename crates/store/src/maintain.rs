@@ -93,6 +93,7 @@ impl Store {
         self.segments.reclaim(self.epochs.passed());
         self.segments.shrink(self.budget());
         self.grow();
+        self.close_flushed(&mut maintenance);
         for _ in 0..steps {
             let stepped = self.sweep_one(&mut maintenance, env)
                 || self.coming_bytes() < self.low_watermark_bytes() && self.free_one(&mut maintenance, env);
@@ -314,6 +315,27 @@ impl Store {
         }
     }
 
+    /// Closes the outputs from before the last flush: what is in them is dropped like everything else.
+    fn close_flushed(&self, maintenance: &mut Maintenance) {
+        let flushed_below = self.flushed_below();
+        if maintenance.flush_swept == flushed_below {
+            return;
+        }
+        let targets = [Target::Promoted, Target::CompactedSmall, Target::CompactedMain];
+        for (target, outputs) in targets.into_iter().zip(&mut maintenance.outputs) {
+            let is_flushed = |output: &mut Output| self.segments.at(output.slot).birth() < flushed_below;
+            for old in outputs.iter_mut().filter_map(|output| output.take_if(is_flushed)) {
+                self.close(old, target);
+            }
+        }
+    }
+
+    /// Ends moving to an output: it takes its place in a queue.
+    fn close(&self, output: Output, target: Target) {
+        let queue = if target == Target::CompactedSmall { Queue::Small } else { Queue::Main };
+        self.segments.seal(output.slot, output.used, queue, output.rank, || self.epochs.retire());
+    }
+
     /// Space for a survivor in the output for its target and class.
     fn append_survivor(
         &self,
@@ -328,8 +350,7 @@ impl Store {
                 || self.segments.at(output.slot).birth() < self.flushed_below()
         };
         if let Some(full) = output.take_if(is_full) {
-            let queue = if place.target == Target::CompactedSmall { Queue::Small } else { Queue::Main };
-            self.segments.seal(full.slot, full.used, queue, full.rank, || self.epochs.retire());
+            self.close(full, place.target);
         }
         if output.is_none() {
             let slot = self.segments.open(self.demand(0))?;

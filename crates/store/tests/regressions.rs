@@ -279,3 +279,19 @@ fn a_flush_is_not_undone_by_a_command_on_its_way() {
         });
     }
 }
+
+/// Maintenance kept the segments open that it moves survivors to; what was flushed in them stayed, and was counted.
+#[test]
+fn what_is_flushed_is_given_back() {
+    let (store, mut worker, env) = store(2, true);
+    for number in 0..40_000 {
+        let key = format!("key{number}");
+        assert_eq!(set(&mut worker, &key, &[1; 100], &env), Status::Stored);
+        has(&mut worker, &format!("key{}", number / 2), &env);
+    }
+    assert!(store.stats().moved_items > 0);
+    store.flush();
+    worker.idle();
+    while store.maintain(&store.env(NOW + 2), 8) {}
+    assert_eq!((store.stats().items, store.stats().live_bytes), (0, 0));
+}

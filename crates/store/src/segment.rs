@@ -389,12 +389,12 @@ impl Segments {
     /// Makes retired segments free that nobody can see any more; how many.
     pub(crate) fn reclaim(&self, passed: u64) -> usize {
         let mut ledger = self.ledger();
-        let mut freed = 0;
-        for _ in 0..ledger.retired.len() {
-            let Some((stamp, slot)) = ledger.retired.pop_front() else { break };
+        let (mut freed, mut pinned) = (0, Vec::new());
+        // Stamps are given under the ledger's lock: they only grow along the queue.
+        while let Some((stamp, slot)) = ledger.retired.pop_front_if(|(stamp, _)| *stamp <= passed) {
             let segment = self.at(slot);
-            if stamp > passed || segment.pins.load(Ordering::SeqCst) > 0 {
-                ledger.retired.push_back((stamp, slot));
+            if segment.pins.load(Ordering::SeqCst) > 0 {
+                pinned.push((stamp, slot));
                 continue;
             }
             freed += 1;
@@ -410,6 +410,7 @@ impl Segments {
                 self.chill_one(&mut ledger);
             }
         }
+        pinned.into_iter().rev().for_each(|held| ledger.retired.push_front(held));
         freed
     }
 

@@ -19,6 +19,8 @@ const START: u32 = 1_700_000_000;
 /// Access times end so long after the start.
 const ACCESS_SECONDS_MAX: u32 = (1 << 24) - 1;
 const WORKERS: usize = 2;
+/// Commands in a row in which a worker does not let go of what it sees.
+const LINGERING_MAX: u64 = 16;
 const PINS_MAX: usize = 4;
 const DRAFTS_MAX: usize = 3;
 
@@ -216,6 +218,11 @@ impl<'s> Run<'s> {
     }
 
     fn step(&mut self, bytes: &mut Bytes<'_>) {
+        if self.outcome.commands.is_multiple_of(LINGERING_MAX) {
+            // While one lingers, others that lack room wait for it in vain, and programs take long.
+            self.workers.iter_mut().for_each(Worker::idle);
+            self.is_lingering = [false; WORKERS];
+        }
         let which = bytes.next();
         let worker = usize::from(which) % WORKERS;
         let key = self.key(bytes.below(self.shape.keys));
@@ -507,6 +514,7 @@ impl<'s> Run<'s> {
         self.workers.iter_mut().for_each(Worker::idle);
         while self.store.maintain(&self.env, 64) {}
         self.check_structures();
+        assert_eq!((self.store.stats().items, self.store.stats().live_bytes), (0, 0), "all was flushed");
     }
 }
 

@@ -17,6 +17,25 @@ pub enum Kind {
     Reply,
     /// The record was damaged on its way, so nothing can be said about the execution. No core is to blame.
     Record,
+    /// A look-up found nothing where a version was written and neither removed nor given up.
+    Lost,
+    /// A look-up found another version than the one written last.
+    Stale,
+    /// A look-up found a version after it was removed.
+    Resurrected,
+}
+
+impl Kind {
+    /// Every kind there is.
+    pub const ALL: [Kind; 7] = [
+        Kind::Outcome,
+        Kind::Checksum,
+        Kind::Reply,
+        Kind::Record,
+        Kind::Lost,
+        Kind::Stale,
+        Kind::Resurrected,
+    ];
 }
 
 /// Two numbers that should be equal, found by a comparison.
@@ -141,6 +160,9 @@ impl fmt::Display for Kind {
             Kind::Checksum => "checksum",
             Kind::Reply => "reply",
             Kind::Record => "record",
+            Kind::Lost => "lost",
+            Kind::Stale => "stale",
+            Kind::Resurrected => "resurrected",
         })
     }
 }
@@ -200,6 +222,15 @@ mod tests {
         two[0] ^= 1;
         two[11] ^= 128;
         assert_eq!(flipped_bit(&mut two, 12, |bytes| sum(bytes) == expected), None);
+    }
+
+    #[test]
+    fn every_kind_has_a_name_of_its_own() {
+        let mut names = Kind::ALL.map(|kind| kind.to_string()).to_vec();
+        assert!(names.iter().all(|name| name.bytes().all(|byte| byte.is_ascii_lowercase())));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Kind::ALL.len());
     }
 
     #[test]

@@ -464,13 +464,14 @@ fn kind_number(kind: Kind) -> u64 {
         Kind::Checksum => 2,
         Kind::Reply => 3,
         Kind::Record => 4,
+        Kind::Lost => 5,
+        Kind::Stale => 6,
+        Kind::Resurrected => 7,
     }
 }
 
 fn kind_of(number: u8) -> Option<Kind> {
-    [Kind::Outcome, Kind::Checksum, Kind::Reply, Kind::Record]
-        .into_iter()
-        .find(|kind| kind_number(*kind) == u64::from(number))
+    Kind::ALL.into_iter().find(|kind| kind_number(*kind) == u64::from(number))
 }
 
 fn check_of(bytes: &[u8]) -> u32 {
@@ -661,7 +662,7 @@ mod tests {
     fn an_acknowledgement_is_what_was_sent_or_refused() {
         let mismatch = Mismatch::new(Kind::Checksum, Digest(1), Digest(u64::MAX));
         let site = Site { stratum: Stratum(255), first_core: Core(65_535), second_core: Core(1) };
-        for kind in [Kind::Outcome, Kind::Checksum, Kind::Reply, Kind::Record] {
+        for kind in Kind::ALL {
             let disagreement = Disagreement::new(site, Mismatch { kind, ..mismatch }, 6..=9);
             for disagreement in [None, Some(disagreement)] {
                 let ack = Ack { confirmed: 5, disagreements: 77, disagreement };

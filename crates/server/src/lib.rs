@@ -15,10 +15,14 @@ mod line;
 mod listener;
 mod meta;
 mod output;
+#[cfg_attr(not(test), expect(dead_code, reason = "its user is not there yet"))]
+mod placement;
 mod run;
 mod session;
 pub mod settings;
 mod shared;
+#[cfg_attr(not(test), expect(dead_code, reason = "its user is not there yet"))]
+mod state_file;
 mod subject;
 mod sys;
 mod text;

@@ -120,6 +120,10 @@ pub struct Settings {
     pub protect: Protect,
     /// `--redundancy`: executions of each command with `--protect sei`.
     pub redundancy: u8,
+    /// `--on-corruption`: what is done about executions that disagree.
+    pub on_corruption: OnCorruption,
+    /// `--state-file`: where it is written which cores were left.
+    pub state_file: Option<PathBuf>,
     /// `--scrub`: how many items in memory are checked in a second; 0 for none.
     pub scrub_items_per_second: u32,
     /// `--test-mode`: the command `debugtime` exists.
@@ -181,6 +185,8 @@ impl Default for Settings {
             napi_ids: 0,
             protect: Protect::Vanilla,
             redundancy: 2,
+            on_corruption: OnCorruption::Quarantine,
+            state_file: None,
             scrub_items_per_second: 20_000,
             test_mode: false,
             warnings: Vec::new(),
@@ -243,6 +249,35 @@ impl Settings {
             Protect::Vanilla => 1,
             Protect::Sei => self.redundancy,
         }
+    }
+}
+
+/// What is done about executions that disagree. Each includes what stands before it, but for the end of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OnCorruption {
+    /// It is told and counted.
+    Log,
+    /// What was written is forgotten.
+    Evict,
+    /// A core that is wrong too often is used no longer.
+    Quarantine,
+    /// What was written is forgotten, and the process ends.
+    Exit,
+}
+
+impl OnCorruption {
+    const ALL: [(&str, OnCorruption); 4] = [
+        ("log", OnCorruption::Log),
+        ("evict", OnCorruption::Evict),
+        ("quarantine", OnCorruption::Quarantine),
+        ("exit", OnCorruption::Exit),
+    ];
+
+    fn parse(text: &str) -> Result<Self, Refusal> {
+        let word = text.trim();
+        let found = Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, policy)| *policy);
+        let refused = || format!("--on-corruption must be log, evict, quarantine or exit, not \"{word}\"");
+        found.ok_or_else(|| Refusal::value(refused()))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::value::{fraction, number, port, size};
-use super::{Binding, Protect, Refusal, Settings, listen};
+use super::{Binding, OnCorruption, Protect, Refusal, Settings, listen};
 
 /// One flag of the command line.
 pub(super) struct Flag {
@@ -478,6 +478,31 @@ pub(super) const FLAGS: &[Flag] = &[
         limit: Some("2 to 16"),
         here: Own,
         action: Set(|s, v| number("--redundancy", v, 2..=16).map(|runs| s.redundancy = runs as u8)),
+    },
+    Flag {
+        short: None,
+        long: "on-corruption",
+        argument: Some("<action>"),
+        help: "what is done about executions that disagree: log, tell and count it; evict, also forget what was \
+               written; quarantine, also use a core no longer that is wrong too often; exit, tell, forget and end \
+               with status 70",
+        default: Some("quarantine"),
+        limit: Some("log, evict, quarantine or exit"),
+        here: Own,
+        action: Set(|s, v| OnCorruption::parse(v).map(|policy| s.on_corruption = policy)),
+    },
+    Flag {
+        short: None,
+        long: "state-file",
+        argument: Some("<file>"),
+        help: "where it is written which cores are used no longer, so that the next start leaves them, too",
+        default: None,
+        limit: None,
+        here: Own,
+        action: Set(|s, v| {
+            s.state_file = Some(PathBuf::from(v));
+            Ok(())
+        }),
     },
     Flag {
         short: None,

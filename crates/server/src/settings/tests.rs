@@ -134,6 +134,17 @@ fn each_flag() {
     check("--protect=vanilla", |_| {});
     check("--protect|sei", |s| s.protect = Protect::Sei);
     check("--protect=sei|--redundancy=5", |s| (s.protect, s.redundancy) = (Protect::Sei, 5));
+    for (word, policy) in [
+        ("log", OnCorruption::Log),
+        ("evict", OnCorruption::Evict),
+        ("quarantine", OnCorruption::Quarantine),
+        ("exit", OnCorruption::Exit),
+    ] {
+        check(&format!("--on-corruption={word}"), |s| s.on_corruption = policy);
+    }
+    check("--state-file|/var/lib/veracache/cores", |s| {
+        s.state_file = Some("/var/lib/veracache/cores".into());
+    });
     check("--scrub|0", |s| s.scrub_items_per_second = 0);
     check("--scrub=100000000", |s| s.scrub_items_per_second = 100_000_000);
     check("--test-mode", |s| s.test_mode = true);
@@ -260,6 +271,7 @@ fn refusals() {
         ("--protect|orthrus", 1, "--protect orthrus is not there yet; there are vanilla and sei"),
         ("--protect|more", 1, "--protect must be vanilla or sei, not \"more\""),
         ("--redundancy|1", 1, "--redundancy must be a number from 2 to 16"),
+        ("--on-corruption|panic", 1, "--on-corruption must be log, evict, quarantine or exit, not \"panic\""),
         ("--scrub|100000001", 1, "--scrub must be a number from 0 to 100000000"),
         ("--scrub|fast", 1, "--scrub must be"),
         ("-D|", 1, "-D needs an argument"),

@@ -6,8 +6,11 @@
 
 mod contender;
 mod generator;
+mod protect;
 mod report;
+mod system;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,15 +18,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::error::Error;
 use crate::random::Random;
 use contender::{Contender, Server};
-use generator::{Generator, Shape};
+use generator::{Generator, Items, Shape, Until};
 use report::{Row, Sample};
 
 const HELP: &str = "\
 Usage: cargo xtask perf [--rounds N] [--seed N] [--ours PATH] [--peer PATH] [--quick]
+       cargo xtask perf protect [--help]
 
 Compares `veracache serve` with memcached in interleaved rounds, one worker each:
 server CPU per request at depth 1, 16, 64 and multiget of 100, and resident
-memory per item. Ends with status 1 when a limit is missed.
+memory per item. Ends with status 1 when a limit is missed. `perf protect` compares
+the modes of protection with each other instead.
 
   --rounds N   rounds to run (default 5)
   --seed N     order of contenders and choice of keys (default: from the clock)
@@ -59,6 +64,11 @@ const FILLS: &[(usize, usize, u64, f64)] =
     &[(15, 32, 1_000_000, 0.65), (30, 100, 500_000, 1.0), (40, 1024, 100_000, 1.0)];
 
 pub(crate) fn run(args: &[String]) -> Result<(), Error> {
+    if let Some((first, rest)) = args.split_first()
+        && first == "protect"
+    {
+        return protect::run(rest);
+    }
     if args.iter().any(|arg| arg == "-h" || arg == "--help") {
         print!("{HELP}");
         return Ok(());
@@ -70,8 +80,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), Error> {
     };
     contender::pin_this_process(1)?;
     let contenders = [
-        Contender { name: "ours", command: vec![ours.into(), "serve".into()] },
-        Contender { name: "memcached", command: vec![options.peer.clone().into()] },
+        contender("ours", vec![ours.into(), "serve".into()]),
+        contender("memcached", vec![options.peer.clone().into()]),
     ];
     println!("seed {}, {CONNECTIONS} connections, server on core 0, generator on core 1", options.seed);
     let rows = measure(&options, &contenders)?;
@@ -122,6 +132,10 @@ fn build() -> Result<PathBuf, Error> {
     Ok("target/release/veracache".into())
 }
 
+fn contender(name: &'static str, command: Vec<OsString>) -> Contender {
+    Contender { name, command, cores: "0", memory_mb: 1024 }
+}
+
 fn measure(options: &Options, contenders: &[Contender; 2]) -> Result<Vec<Row>, Error> {
     let started = Instant::now();
     let mut random = Random::new(options.seed);
@@ -153,33 +167,34 @@ fn measure(options: &Options, contenders: &[Contender; 2]) -> Result<Vec<Row>, E
 
 /// One contender in one round: every row's figure, in the order of the rows.
 fn measure_one(options: &Options, contender: &Contender, random: &mut Random) -> Result<Vec<Sample>, Error> {
-    let (warm, timed, keys) = match options.quick {
+    let (warm, timed, count) = match options.quick {
         true => (Duration::from_millis(20), Duration::from_millis(60), 1_000),
         false => (Duration::from_millis(250), Duration::from_millis(1_250), 100_000),
     };
     let mut samples = Vec::new();
     let server = Server::start(contender)?;
-    generator::fill(server.address, 16, 32, keys)?;
+    let items = Items { count, key_bytes: 16, value_bytes: 32 };
+    generator::fill(server.address, items)?;
     for (name, shape) in LOADS {
-        let mut generator = Generator::connect(server.address, CONNECTIONS, *shape, keys, random.next())
+        let mut generator = Generator::connect(server.address, CONNECTIONS, *shape, items, random.next())
             .map_err(|error| Error::Failed(format!("{}: {name}: {error}", contender.name)))?;
-        generator.run(warm)?;
-        let cpu_before = server.cpu_ns()?;
-        let answered = generator.run(timed)?;
-        let cpu_ns = server.cpu_ns()? - cpu_before;
-        samples.push(cpu_ns as f64 / 1e3 / answered as f64);
+        generator.run(Until::Elapsed(warm))?;
+        let cpu_before = server.cpu()?;
+        let answered = generator.run(Until::Elapsed(timed))?.answered;
+        let cpu = server.cpu()? - cpu_before;
+        samples.push(cpu.as_secs_f64() * 1e6 / answered as f64);
     }
     drop(server);
-    for (key_bytes, value_bytes, items, _) in FILLS {
-        let items = if options.quick { items / 100 } else { *items };
+    for &(key_bytes, value_bytes, items, _) in FILLS {
+        let count = if options.quick { items / 100 } else { items };
         let server = Server::start(contender)?;
         let before = server.resident_bytes()?;
-        generator::fill(server.address, *key_bytes, *value_bytes, items)?;
+        generator::fill(server.address, Items { count, key_bytes, value_bytes })?;
         let held = server.curr_items()?;
-        if held != items {
-            return Err(Error::Failed(format!("{}: holds {held} items of {items} stored", contender.name)));
+        if held != count {
+            return Err(Error::Failed(format!("{}: holds {held} items of {count} stored", contender.name)));
         }
-        samples.push((server.resident_bytes()? - before) as f64 / items as f64);
+        samples.push((server.resident_bytes()? - before) as f64 / count as f64);
     }
     Ok(samples)
 }

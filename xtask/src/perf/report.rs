@@ -60,7 +60,7 @@ pub(super) fn print(rows: &[Row], names: &[&str; 2]) -> usize {
     missed
 }
 
-fn median(values: &[f64]) -> f64 {
+pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;

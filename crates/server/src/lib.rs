@@ -17,6 +17,7 @@ mod meta;
 mod output;
 #[cfg_attr(not(test), expect(dead_code, reason = "its user is not there yet"))]
 mod placement;
+pub mod replica;
 mod run;
 mod session;
 pub mod settings;

@@ -187,7 +187,7 @@ fn open_store(settings: &Settings, now: u32) -> Result<Arc<Store>, Error> {
 }
 
 /// A number that a client cannot guess: the standard library's hash tables are keyed with one.
-fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }

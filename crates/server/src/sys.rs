@@ -163,6 +163,30 @@ impl Background {
     }
 }
 
+/// Has this process killed when the one that has started it ends, more precisely its thread that did.
+pub(crate) fn die_with_parent() -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    Ok(())
+}
+
+/// A socket that was open when the process began, made non-blocking.
+pub(crate) fn inherited(descriptor: i32) -> io::Result<OwnedFd> {
+    // SAFETY: has no requirements; a number that is no descriptor makes it fail. The copy is new, so nobody else has it.
+    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the system has just made this descriptor for us.
+    let copy = unsafe { OwnedFd::from_raw_fd(copy) };
+    // Else the other side would never see the end of the connection.
+    // SAFETY: the descriptor was inherited for this use alone; whoever named one that std owns (0 to 2) finds it closed.
+    unsafe { libc::close(descriptor) };
+    rustix::io::ioctl_fionbio(&copy, true)?;
+    // Only a socket has a kind.
+    rustix::net::sockopt::socket_type(&copy)?;
+    Ok(copy)
+}
+
 /// Keeps all memory of the process resident, that of later too.
 pub(crate) fn lock_memory() -> io::Result<()> {
     // SAFETY: has no requirements.

@@ -1,0 +1,447 @@
+//! What goes between a server and its replica: frames, and how their contents are written.
+//!
+//! A frame is a head of 16 bytes and a body, all numbers little-endian:
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 1 | what it is ([`Tag`]) |
+//! | 1 | zero |
+//! | 2 | the stream (worker) it belongs to |
+//! | 4 | bytes of the body |
+//! | 4 | CRC-32C of the body |
+//! | 4 | CRC-32C of the twelve bytes before |
+//!
+//! The body's length is believed only when the head's checksum is right and the length is within the limit that both
+//! sides agreed on, so damaged bytes can't make anybody wait for, or make room for, what never comes.
+
+use std::fmt;
+
+use store::crc32c;
+
+/// The version of everything here. Both sides must have the same: a replica is updated together with its server.
+pub(crate) const VERSION: u32 = 1;
+
+/// Bytes in front of every body.
+pub(crate) const HEAD_BYTES: usize = 16;
+
+/// The longest body before both sides have agreed on another limit.
+pub(crate) const GREETING_BYTES_MAX: usize = 256;
+
+const HELLO_MAGIC: [u8; 8] = *b"veracach";
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Tag {
+    /// To the replica: who calls, and what it needs. Once, first.
+    Hello = 1,
+    /// To the replica: values that the records of the stream's next batch need.
+    Values = 2,
+    /// To the replica: records.
+    Batch = 3,
+    /// To the replica: items as they are at the server, to bring the replica up to date.
+    Load = 4,
+    /// To the replica: how far the server's records have been sent, for all streams together.
+    Fence = 5,
+    /// To the replica: it should say that it is there.
+    Ping = 6,
+    /// To the server: the answer to `Hello`.
+    Welcome = 16,
+    /// To the server: how far the replica has come in one stream.
+    Ack = 17,
+    /// To the server: the answer to `Ping`, with what the replica has counted.
+    Status = 18,
+    /// To the server: keys the replica should be told about.
+    Want = 19,
+}
+
+const TAGS: [Tag; 10] = [
+    Tag::Hello,
+    Tag::Values,
+    Tag::Batch,
+    Tag::Load,
+    Tag::Fence,
+    Tag::Ping,
+    Tag::Welcome,
+    Tag::Ack,
+    Tag::Status,
+    Tag::Want,
+];
+
+/// One frame that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame<'b> {
+    pub(crate) tag: Tag,
+    pub(crate) stream: u16,
+    pub(crate) body: &'b [u8],
+}
+
+/// Why bytes are no frame. Where the next one begins is not known: the connection has to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadFrame {
+    /// The head is damaged.
+    Head,
+    /// The body is damaged.
+    Body,
+    /// The body is longer than agreed.
+    Length,
+    /// A frame of that kind doesn't exist, or does not belong here.
+    Tag,
+    /// The body does not hold what its kind says.
+    Content,
+}
+
+impl fmt::Display for BadFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadFrame::Head => "a frame's head was damaged on its way",
+            BadFrame::Body => "a frame was damaged on its way",
+            BadFrame::Length => "a frame was longer than agreed",
+            BadFrame::Tag => "a frame of a kind that is not known",
+            BadFrame::Content => "a frame that makes no sense",
+        })
+    }
+}
+
+impl<'b> Frame<'b> {
+    /// The frame at the beginning of `bytes` and how many bytes it takes; none as long as there are not enough.
+    pub(crate) fn decode(bytes: &'b [u8], body_max: usize) -> Result<Option<(Self, usize)>, BadFrame> {
+        let Some((head, rest)) = bytes.split_at_checked(HEAD_BYTES) else { return Ok(None) };
+        let mut fields = Fields::new(head);
+        let (tag, zero, stream) = (fields.u8()?, fields.u8()?, fields.u16()?);
+        let (length, body_sum, head_sum) = (fields.u32()? as usize, fields.u32()?, fields.u32()?);
+        if crc32c(0, &head[..HEAD_BYTES - 4]) != head_sum || zero != 0 {
+            return Err(BadFrame::Head);
+        }
+        if length > body_max {
+            return Err(BadFrame::Length);
+        }
+        let tag = TAGS.into_iter().find(|known| *known as u8 == tag).ok_or(BadFrame::Tag)?;
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        if crc32c(0, body) != body_sum {
+            return Err(BadFrame::Body);
+        }
+        Ok(Some((Frame { tag, stream, body }, HEAD_BYTES + length)))
+    }
+}
+
+/// Appends a frame whose body `fill` writes.
+pub(crate) fn append(out: &mut Vec<u8>, tag: Tag, stream: u16, fill: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEAD_BYTES]);
+    fill(out);
+    let body = &out[start + HEAD_BYTES..];
+    let length = u32::try_from(body.len()).expect("bodies are shorter than the limit, which is below 4 GiB");
+    let sum = crc32c(0, body);
+    let head = &mut out[start..start + HEAD_BYTES];
+    head[0] = tag as u8;
+    head[2..4].copy_from_slice(&stream.to_le_bytes());
+    head[4..8].copy_from_slice(&length.to_le_bytes());
+    head[8..12].copy_from_slice(&sum.to_le_bytes());
+    let sum = crc32c(0, &head[..12]);
+    head[12..16].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Takes numbers and bytes off the front of a body.
+pub(crate) struct Fields<'b>(&'b [u8]);
+
+impl<'b> Fields<'b> {
+    pub(crate) fn new(body: &'b [u8]) -> Self {
+        Fields(body)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<&'b [u8], BadFrame> {
+        let (bytes, rest) = self.0.split_at_checked(count).ok_or(BadFrame::Content)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], BadFrame> {
+        let (bytes, rest) = self.0.split_first_chunk().ok_or(BadFrame::Content)?;
+        self.0 = rest;
+        Ok(*bytes)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, BadFrame> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, BadFrame> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, BadFrame> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, BadFrame> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// There must be nothing left.
+    pub(crate) fn end(self) -> Result<(), BadFrame> {
+        if self.is_empty() { Ok(()) } else { Err(BadFrame::Content) }
+    }
+}
+
+/// What a server says first. No secret is in it: a replica has its own store with its own seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) version: u32,
+    /// The server's memory limit, which the replica takes for its own unless it was given another.
+    pub(crate) memory_bytes: u64,
+    pub(crate) item_bytes_max: u32,
+    /// How many streams there will be, numbered from 0.
+    pub(crate) streams: u16,
+    /// Whether items have cas ids.
+    pub(crate) cas: bool,
+    /// The server's clock.
+    pub(crate) now: u32,
+}
+
+const HAS_CAS: u8 = 1;
+
+impl Hello {
+    pub(crate) fn append(&self, out: &mut Vec<u8>) {
+        append(out, Tag::Hello, 0, |body| {
+            body.extend_from_slice(&HELLO_MAGIC);
+            body.extend_from_slice(&self.version.to_le_bytes());
+            body.extend_from_slice(&self.memory_bytes.to_le_bytes());
+            body.extend_from_slice(&self.item_bytes_max.to_le_bytes());
+            body.extend_from_slice(&self.streams.to_le_bytes());
+            body.push(if self.cas { HAS_CAS } else { 0 });
+            body.extend_from_slice(&self.now.to_le_bytes());
+        });
+    }
+
+    /// Of a version that is not known only the number is believed.
+    pub(crate) fn decode(frame: &Frame<'_>) -> Result<Self, BadFrame> {
+        if frame.tag != Tag::Hello {
+            return Err(BadFrame::Tag);
+        }
+        let mut fields = Fields::new(frame.body);
+        if fields.bytes(HELLO_MAGIC.len())? != HELLO_MAGIC {
+            return Err(BadFrame::Content);
+        }
+        let version = fields.u32()?;
+        if version != VERSION {
+            return Ok(Hello { version, memory_bytes: 0, item_bytes_max: 0, streams: 0, cas: false, now: 0 });
+        }
+        let (memory_bytes, item_bytes_max, streams) = (fields.u64()?, fields.u32()?, fields.u16()?);
+        let (bits, now) = (fields.u8()?, fields.u32()?);
+        fields.end()?;
+        Ok(Hello { version, memory_bytes, item_bytes_max, streams, cas: bits & HAS_CAS != 0, now })
+    }
+
+    /// The longest body after the greeting: a batch and one value of any size.
+    pub(crate) fn body_max(&self) -> usize {
+        guard::BATCH_BYTES_MAX + self.item_bytes_max as usize + 4096
+    }
+}
+
+/// What a replica answers to [`Hello`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Welcome {
+    pub(crate) version: u32,
+    pub(crate) refused: Option<Refused>,
+    /// The replica's memory limit.
+    pub(crate) memory_bytes: u64,
+}
+
+/// Why a replica does not want to be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Refused {
+    /// It speaks another version.
+    Version = 1,
+    /// It can't have the memory.
+    Memory = 2,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refused::Version => "it is another version of this program; use the same on both sides",
+            Refused::Memory => "it can't have the memory asked for; give it less with -m",
+        })
+    }
+}
+
+impl Welcome {
+    pub(crate) fn append(&self, out: &mut Vec<u8>) {
+        append(out, Tag::Welcome, 0, |body| {
+            body.extend_from_slice(&self.version.to_le_bytes());
+            body.push(self.refused.map_or(0, |refused| refused as u8));
+            body.extend_from_slice(&self.memory_bytes.to_le_bytes());
+        });
+    }
+
+    pub(crate) fn decode(frame: &Frame<'_>) -> Result<Self, BadFrame> {
+        if frame.tag != Tag::Welcome {
+            return Err(BadFrame::Tag);
+        }
+        let mut fields = Fields::new(frame.body);
+        let version = fields.u32()?;
+        let refused = match fields.u8()? {
+            0 => None,
+            2 => Some(Refused::Memory),
+            _ => Some(Refused::Version),
+        };
+        let memory_bytes = fields.u64()?;
+        fields.end()?;
+        Ok(Welcome { version, refused, memory_bytes })
+    }
+}
+
+/// What a replica has counted since it was greeted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    /// Which `Ping` this answers; 0 for none.
+    pub(crate) ping: u64,
+    /// Records repeated in full.
+    pub(crate) repeated: u64,
+    /// Records about a version older than the replica's, as others had changed the key meanwhile.
+    pub(crate) overtaken: u64,
+    /// Records about a version that the replica had not been told of in time.
+    pub(crate) unordered: u64,
+    /// Records about a key the replica knows nothing of, which says nothing: it may have had to forget it.
+    pub(crate) unknown: u64,
+    /// Items taken over from the server.
+    pub(crate) loaded: u64,
+    /// Items the replica had to evict.
+    pub(crate) evicted: u64,
+    /// Items the replica has.
+    pub(crate) items: u64,
+}
+
+impl Counted {
+    pub(crate) fn append(&self, out: &mut Vec<u8>) {
+        append(out, Tag::Status, 0, |body| {
+            for number in self.numbers() {
+                body.extend_from_slice(&number.to_le_bytes());
+            }
+        });
+    }
+
+    pub(crate) fn decode(frame: &Frame<'_>) -> Result<Self, BadFrame> {
+        let mut fields = Fields::new(frame.body);
+        let counted = Counted {
+            ping: fields.u64()?,
+            repeated: fields.u64()?,
+            overtaken: fields.u64()?,
+            unordered: fields.u64()?,
+            unknown: fields.u64()?,
+            loaded: fields.u64()?,
+            evicted: fields.u64()?,
+            items: fields.u64()?,
+        };
+        fields.end()?;
+        Ok(counted)
+    }
+
+    fn numbers(&self) -> [u64; 8] {
+        let Counted { ping, repeated, overtaken, unordered, unknown, loaded, evicted, items } = *self;
+        [ping, repeated, overtaken, unordered, unknown, loaded, evicted, items]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            version: VERSION,
+            memory_bytes: 64 << 20,
+            item_bytes_max: 1 << 20,
+            streams: 4,
+            cas: true,
+            now: 77,
+        }
+    }
+
+    fn whole(bytes: &[u8]) -> Frame<'_> {
+        let (frame, length) = Frame::decode(bytes, GREETING_BYTES_MAX).expect("a frame").expect("all of it");
+        assert_eq!(length, bytes.len());
+        frame
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for cas in [false, true] {
+            let mut bytes = Vec::new();
+            let hello = Hello { cas, ..hello() };
+            hello.append(&mut bytes);
+            assert_eq!(Hello::decode(&whole(&bytes)), Ok(hello));
+        }
+        for refused in [None, Some(Refused::Version), Some(Refused::Memory)] {
+            let mut bytes = Vec::new();
+            let welcome = Welcome { version: VERSION, refused, memory_bytes: 5 };
+            welcome.append(&mut bytes);
+            assert_eq!(Welcome::decode(&whole(&bytes)), Ok(welcome));
+        }
+        let counted = Counted {
+            ping: 1,
+            repeated: 2,
+            overtaken: 3,
+            unordered: 4,
+            unknown: 5,
+            loaded: 6,
+            evicted: 7,
+            items: u64::MAX,
+        };
+        let mut bytes = Vec::new();
+        counted.append(&mut bytes);
+        assert_eq!(Counted::decode(&whole(&bytes)), Ok(counted));
+    }
+
+    #[test]
+    fn another_version_is_told_by_its_number_alone() {
+        let mut bytes = Vec::new();
+        append(&mut bytes, Tag::Hello, 0, |body| {
+            body.extend_from_slice(&HELLO_MAGIC);
+            body.extend_from_slice(&(VERSION + 1).to_le_bytes());
+            body.extend_from_slice(b"whatever stands there then");
+        });
+        assert_eq!(Hello::decode(&whole(&bytes)).map(|hello| hello.version), Ok(VERSION + 1));
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let mut bytes = Vec::new();
+        hello().append(&mut bytes);
+        for length in 0..bytes.len() {
+            assert_eq!(Frame::decode(&bytes[..length], GREETING_BYTES_MAX), Ok(None));
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let expected = if bit < HEAD_BYTES * 8 { BadFrame::Head } else { BadFrame::Body };
+            assert_eq!(Frame::decode(&bytes, GREETING_BYTES_MAX), Err(expected), "bit {bit}");
+        }
+        assert_eq!(Frame::decode(&bytes, 8), Err(BadFrame::Length));
+    }
+
+    #[test]
+    fn contents_that_make_no_sense_are_refused() {
+        let check = |tag: Tag, body: &[u8]| {
+            let mut bytes = Vec::new();
+            append(&mut bytes, tag, 0, |out| out.extend_from_slice(body));
+            let frame = whole(&bytes);
+            assert!(Hello::decode(&frame).is_err());
+            assert!(Welcome::decode(&frame).is_err());
+            assert!(Counted::decode(&frame).is_err());
+        };
+        check(Tag::Hello, b"");
+        check(Tag::Hello, b"veracach");
+        check(Tag::Hello, b"elephant and more");
+        check(Tag::Welcome, &[1; 14]);
+        check(Tag::Welcome, &[1; 3]);
+        check(Tag::Status, &[1; 65]);
+        check(Tag::Batch, &[0; 13]);
+    }
+}

@@ -7,7 +7,7 @@ use guard::{Core, Digest, Disagreement, Diverse, Kind, Mismatch, Site};
 
 use crate::bucket::{Entry, Location};
 use crate::crc::crc32c;
-use crate::decide::{stratum, sum};
+use crate::decide::{TABLES_BYTES_MAX, stratum, sum};
 use crate::draft::Draft;
 use crate::index::{Found, Locked};
 use crate::item::{Access, Facts, Item, Layout};
@@ -224,16 +224,20 @@ impl Worker {
                 token_sent: spec.token_sent,
             },
         };
-        let crc_value = in_place.map_or_else(|| crc32c(0, item.value()), |(_, crc)| crc);
+        // Of what was received, not of what was written: what went wrong on the way shows in every later look.
+        let crc_value = in_place.map_or_else(|| received(parts), |(_, crc)| crc);
         #[cfg(all(test, not(loom)))]
         let crc_value = crc_value ^ crate::decide::sick_copy();
-        if let Err(mismatch) = compare_copy(store, parts, crc_value) {
+        if self.redundancy.is_some()
+            && let Err(mismatch) = compare_copy(item, crc_value)
+        {
             store.report(Disagreement::new(self.site(at.request), mismatch, 0..=0));
             self.abandon(at, location);
             return Err(Failed::Disagreed);
         }
         // SAFETY: the item is still ours alone.
         unsafe { item.finish(&facts, crc_value) };
+        self.note_written(location, item, crc_value);
         Ok(location)
     }
 
@@ -329,13 +333,15 @@ fn above(floor: u64, fresh_birth: u64) -> u64 {
     }
 }
 
-/// With redundancy: whether the value lies in memory as it was received.
-fn compare_copy(store: &Store, parts: [&[u8]; 2], crc_value: u32) -> Result<(), Mismatch> {
-    if store.redundancy.is_none() {
-        return Ok(());
-    }
-    let received = parts.iter().fold(0, |crc, part| sum::<Diverse>(crc, part));
-    guard::compare(Kind::Checksum, Digest(received.into()), Digest(crc_value.into()))
+/// The checksum of a value's parts, one behind the other.
+fn received(parts: [&[u8]; 2]) -> u32 {
+    parts.iter().fold(0, |crc, part| crc32c(crc, part))
+}
+
+/// Whether the value lies in memory as it was received.
+fn compare_copy(item: Item<'_>, crc_value: u32) -> Result<(), Mismatch> {
+    let written = sum::<Diverse>(0, item.value(), TABLES_BYTES_MAX);
+    guard::compare(Kind::Checksum, Digest(crc_value.into()), Digest(written.into()))
 }
 
 fn value_parts<'a>(value: &'a NewValue<'_>) -> [&'a [u8]; 2] {

@@ -13,8 +13,9 @@ use crate::operator::compute;
 use crate::request::{Effect, Env, Op, Request, View};
 use crate::store::Store;
 
-/// Values up to this long are summed from tables on the diverse side; longer ones would take milliseconds.
-const TABLES_BYTES_MAX: usize = 4 << 10;
+/// Values up to this long are summed from tables when a decision is made again on the same core; longer ones would
+/// take milliseconds.
+pub(crate) const TABLES_BYTES_MAX: usize = 4 << 10;
 
 /// An item that a command found.
 #[derive(Clone, Copy)]
@@ -41,17 +42,19 @@ pub(crate) enum Refused {
 }
 
 /// The decision, as guard executes it.
-struct Decision<'s> {
-    store: &'s Store,
+pub(crate) struct Decision<'s> {
+    pub(crate) store: &'s Store,
+    /// Up to this length, values are summed from tables on the diverse side.
+    pub(crate) tables_bytes_max: usize,
 }
 
 /// What executions of a decision must agree on.
 #[derive(Clone, Debug, PartialEq)]
-struct Decided<'a> {
-    effect: Effect<'a>,
-    hash: Hash,
-    is_key: bool,
-    checksum: Option<u32>,
+pub(crate) struct Decided<'a> {
+    pub(crate) effect: Effect<'a>,
+    pub(crate) hash: Hash,
+    pub(crate) is_key: bool,
+    pub(crate) checksum: Option<u32>,
 }
 
 impl Operator for Decision<'_> {
@@ -67,7 +70,9 @@ impl Operator for Decision<'_> {
             effect: compute(&case.request, env, found),
             hash: if S::IS_DIVERSE { self.store.hash_compactly(key) } else { self.store.hash(key) },
             is_key: found.is_none_or(|item| is_same_key::<S>(item.key, key)),
-            checksum: case.sight.map(|sight| sight.item.checksum(sight.cas, sum::<S>)),
+            checksum: case.sight.map(|sight| {
+                sight.item.checksum(sight.cas, |crc, bytes| sum::<S>(crc, bytes, self.tables_bytes_max))
+            }),
         };
         #[cfg(all(test, not(loom)))]
         let decided = tests::sicken(decided);
@@ -83,8 +88,14 @@ impl Operator for Decision<'_> {
 impl Store {
     /// Decides a command that was looked up by `hash`.
     #[inline]
-    pub(crate) fn decide<'a>(&self, case: &Case<'a>, env: &Env, hash: Hash) -> Result<Effect<'a>, Refused> {
-        match self.redundancy {
+    pub(crate) fn decide<'a>(
+        &self,
+        redundancy: Option<Repeated>,
+        case: &Case<'a>,
+        env: &Env,
+        hash: Hash,
+    ) -> Result<Effect<'a>, Refused> {
+        match redundancy {
             None => Ok(compute(&case.request, env, case.sight.map(|sight| sight.view))),
             Some(redundancy) => self.decide_again(redundancy, case, env, hash),
         }
@@ -99,7 +110,8 @@ impl Store {
     ) -> Result<Effect<'a>, Refused> {
         let core = Core(case.sight.map_or(0, |sight| sight.item.core()));
         let site = Site { stratum: stratum(&case.request), first_core: core, second_core: core };
-        let repeat = redundancy.run(&Decision { store: self }, case, env, site);
+        let decision = Decision { store: self, tables_bytes_max: TABLES_BYTES_MAX };
+        let repeat = redundancy.run(&decision, case, env, site);
         if let Some(disagreement) = repeat.disagreement() {
             self.report(*disagreement);
         }
@@ -140,8 +152,8 @@ fn is_same_key<S: Side>(stored: &[u8], asked: &[u8]) -> bool {
 }
 
 #[inline(always)]
-pub(crate) fn sum<S: Side>(crc: u32, bytes: &[u8]) -> u32 {
-    if S::IS_DIVERSE && bytes.len() <= TABLES_BYTES_MAX {
+pub(crate) fn sum<S: Side>(crc: u32, bytes: &[u8], tables_bytes_max: usize) -> u32 {
+    if S::IS_DIVERSE && bytes.len() <= tables_bytes_max {
         crc32c_by_tables(crc, bytes)
     } else {
         crc32c(crc, bytes)

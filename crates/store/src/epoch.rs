@@ -1,6 +1,6 @@
 //! When memory may be used again: quiescent-state based reclamation.
 //!
-//! Every participant (a worker, later a validator) announces an epoch once per round and goes offline before it
+//! Every participant (a worker, a validator) announces an epoch once per round and goes offline before it
 //! blocks. Memory that was made unreachable is stamped with the epoch that began then; it may be used again when no
 //! participant announces an older one. Announcing costs one store per round and nothing per operation.
 //! (Hart et al., "Performance of memory reclamation for lockless synchronization", JPDC 2007.)
@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use crate::hold::Held;
 use crate::sync::{AtomicU64, Ordering, Padded, fence};
 
 /// Announced by a participant that holds nothing.
@@ -21,6 +22,8 @@ const VACANT: u64 = u64::MAX - 1;
 pub(crate) struct Epochs {
     global: Padded<AtomicU64>,
     announced: Box<[Padded<AtomicU64>]>,
+    /// What records of what was executed point to; see [`crate::hold`].
+    holds: Box<[Padded<Held>]>,
 }
 
 /// One participant's place; vacated when dropped.
@@ -32,7 +35,12 @@ pub(crate) struct Participant {
 impl Epochs {
     pub(crate) fn new(participants_max: usize) -> Self {
         let announced = (0..participants_max).map(|_| Padded(AtomicU64::new(VACANT))).collect();
-        Epochs { global: Padded(AtomicU64::new(1)), announced }
+        let holds = (0..participants_max).map(|_| Padded(Held::new())).collect();
+        Epochs { global: Padded(AtomicU64::new(1)), announced, holds }
+    }
+
+    pub(crate) fn holds(&self) -> &[Padded<Held>] {
+        &self.holds
     }
 
     /// A new participant, offline; none when all places are taken.
@@ -64,7 +72,9 @@ impl Epochs {
             .map(|place| place.0.load(Ordering::Acquire))
             .filter(|epoch| *epoch < VACANT)
             .min();
-        oldest.unwrap_or(begun)
+        // After the participants: who sees that a worker has moved on sees what it held before.
+        let held = self.holds.iter().filter_map(|held| held.0.epoch()).min();
+        oldest.into_iter().chain(held).min().unwrap_or(begun)
     }
 }
 
@@ -83,6 +93,11 @@ impl Participant {
         if before == OFFLINE {
             fence(Ordering::SeqCst);
         }
+    }
+
+    /// The epoch it announces.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epochs.announced[self.place].0.load(Ordering::Relaxed)
     }
 
     /// Which of the places it has: 0 up to `participants_max`.

@@ -34,7 +34,7 @@ const STALE: u8 = 8;
 const KIND_BITS: u32 = 4;
 
 /// `access`: seconds since the store's start of the last access, in the low bits.
-const ACCESS_SECONDS_MAX: u32 = (1 << 24) - 1;
+pub(crate) const ACCESS_SECONDS_MAX: u32 = (1 << 24) - 1;
 const FETCHED: u32 = 1 << 24;
 const TOKEN_SENT: u32 = 1 << 25;
 const ACCESS_BITS: u32 = 26;
@@ -351,15 +351,6 @@ fn checked_kind(vlen: u32, klen: u8, kind: u8) -> u8 {
     bits ^= bits >> 8;
     bits ^= bits >> 4;
     low | (bits as u8) << KIND_BITS
-}
-
-/// Whether an item's extent can be relied on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Soundness {
-    /// Its lengths agree with their check, and it lies within its segment.
-    Sound,
-    /// Not so.
-    Unsound,
 }
 
 /// The CRC of what an item says, from the CRC of its value.

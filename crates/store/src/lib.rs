@@ -6,6 +6,7 @@ mod crc;
 mod decide;
 mod draft;
 mod epoch;
+mod hold;
 mod index;
 mod item;
 #[cfg(all(test, loom))]
@@ -14,12 +15,15 @@ mod maintain;
 mod mapping;
 mod operator;
 mod options;
+mod record;
+mod replay;
 mod request;
 mod scan;
 mod scrub;
 mod segment;
 mod store;
 mod sync;
+mod trace;
 mod worker;
 
 pub use crc::{crc32c, crc32c_by_tables};
@@ -27,6 +31,7 @@ pub use draft::{Draft, Pinned};
 pub use index::Hash;
 pub use operator::{absolute, compute, is_alive};
 pub use options::{Error, Stats, StoreOptions};
+pub use replay::{Inspector, Look, nothing, senseless};
 pub use request::{
     Amend, Arith, Change, Delete, Digits, Direction, Effect, Env, Exptime, Fetch, NewCas, NewValue, Op, Put,
     PutMode, Request, Spec, Status, Token, View,
@@ -34,6 +39,7 @@ pub use request::{
 pub use scan::Cursor;
 pub use scrub::{Damage, Part, Scrubbed};
 pub use store::Store;
+pub use trace::{Trace, digest};
 pub use worker::{Answer, Worker};
 
 /// TTL classes that items are sorted into.

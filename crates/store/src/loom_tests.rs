@@ -7,6 +7,7 @@ use loom::thread;
 
 use crate::bucket::{Entry, Location};
 use crate::epoch::Epochs;
+use crate::hold::Lease;
 use crate::index::{Hash, Index};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -189,4 +190,53 @@ fn a_replaced_entry_is_never_missing() {
         let found = index.find(keys.0[0], |_| true).expect("the new one");
         assert_eq!(found.entry.location(), Location(1));
     });
+}
+
+/// What a record points to is not written over before its validator has seen it, although the worker that left the record
+/// has moved on; unless the record is abandoned, which the validator sees.
+#[test]
+fn what_records_point_to_is_kept_for_the_validator() {
+    for revokes in [false, true] {
+        model(move || {
+            let epochs = Arc::new(Epochs::new(1));
+            let lease = Lease::new(&epochs).expect("a place");
+            let committed = loom::sync::Arc::new(AtomicU64::new(0));
+            let place = loom::sync::Arc::new(UnsafeCell::new(1_u64));
+            let mut worker = epochs.participant().expect("a place");
+            worker.round();
+            // A record of what the worker sees.
+            let epoch = worker.epoch();
+            lease.open(epoch);
+            let validating = {
+                let (lease, committed, place) = (Arc::clone(&lease), committed.clone(), place.clone());
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        let Some(floor) = lease.begin() else { continue };
+                        let is_there = committed.load(Ordering::Acquire) > 0;
+                        if is_there && epoch >= floor {
+                            place.with(|value| {
+                                // SAFETY: read-only; loom reports a concurrent write, which is what this is about.
+                                assert_eq!(unsafe { *value }, 1);
+                            });
+                        }
+                        lease.end(epoch, is_there);
+                    }
+                })
+            };
+            let stamp = epochs.retire();
+            committed.store(1, Ordering::Release);
+            lease.close();
+            worker.round();
+            if revokes {
+                Lease::revoke(&epochs);
+            }
+            if epochs.passed() >= stamp {
+                place.with_mut(|value| {
+                    // SAFETY: nobody reads it any more; loom checks that.
+                    unsafe { *value = 0 };
+                });
+            }
+            validating.join().expect("it doesn't panic");
+        });
+    }
 }

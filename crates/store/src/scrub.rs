@@ -9,7 +9,6 @@
 use std::ops::Range;
 
 use crate::bucket::{Entry, SLOTS};
-use crate::item::Soundness;
 use crate::maintain::Maintenance;
 use crate::store::{Gone, Store};
 
@@ -90,7 +89,7 @@ impl Store {
 
     fn damaged_part(&self, entry: Entry) -> Option<Part> {
         let location = entry.location();
-        if self.soundness(location) == Soundness::Unsound {
+        if !self.segments.is_sound(location) {
             return Some(Part::Lengths);
         }
         let item = self.item(location);
@@ -160,9 +159,9 @@ impl Store {
                     continue;
                 }
                 gone += 1;
-                match self.soundness(location) {
-                    Soundness::Sound => self.account_gone(location, Gone::Evicted, counters),
-                    Soundness::Unsound => counters.items.sub(1),
+                match self.segments.is_sound(location) {
+                    true => self.account_gone(location, Gone::Evicted, counters),
+                    false => counters.items.sub(1),
                 }
             }
         }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::bucket::Location;
-use crate::item::{ALIGN, Item, Soundness};
+use crate::item::{ALIGN, Item};
 use crate::mapping::{Mapping, PAGE_BYTES};
 
 /// Bits of a cas id that say where in its segment an item was written; a segment has at most 2 MiB.
@@ -372,18 +372,18 @@ impl Segments {
         true
     }
 
-    /// Whether an item's lengths are sound and it lies within its segment.
-    pub(crate) fn soundness(&self, location: Location) -> Soundness {
+    /// Whether an item can lie at this location: its lengths agree with their check, and it ends within its segment.
+    pub(crate) fn is_sound(&self, location: Location) -> bool {
         let slot = self.of(location);
+        if slot >= self.slots {
+            return false;
+        }
         let span = (self.at(slot).slots.load(Ordering::Relaxed) as usize) << self.shift;
         let offset = location.0 as usize * ALIGN - ((slot as usize) << self.shift);
         // SAFETY: the caller's location is of an item in a segment that is not used again meanwhile; its header lies in
         // the arena whatever it says.
         let item = unsafe { Item::at(self.address(location)) };
-        match item.has_sound_lengths() && offset + item.layout().bytes() <= span {
-            true => Soundness::Sound,
-            false => Soundness::Unsound,
-        }
+        offset + ALIGN * 3 <= span && item.has_sound_lengths() && offset + item.layout().bytes() <= span
     }
 
     /// Makes retired segments free that nobody can see any more; how many.
@@ -444,7 +444,7 @@ impl Segments {
         std::iter::from_fn(move || {
             (offset < written).then(|| {
                 let location = self.location(slot, offset);
-                if self.soundness(location) == Soundness::Unsound {
+                if !self.is_sound(location) {
                     offset = usize::MAX;
                     return None;
                 }

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use guard::{Disagreement, Repeated};
+use guard::Disagreement;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 use crate::bucket::{ARENA_BYTES_MAX, Bucket, Entry, Location, SLOTS};
 use crate::decide::Sight;
 use crate::epoch::Epochs;
 use crate::index::{Found, Hash, Index, Locked};
-use crate::item::{Item, Soundness};
+use crate::item::{ACCESS_SECONDS_MAX, Item};
 use crate::maintain::Maintenance;
 use crate::options::{Error, MEMORY_BYTES_MIN, Stats, StoreOptions};
 use crate::request::{Env, View};
@@ -45,7 +45,6 @@ pub struct Store {
     /// Evictions so far; the age of ghosts is counted in them.
     pub(crate) era: AtomicU64,
     secrets: RapidSecrets,
-    pub(crate) redundancy: Option<Repeated>,
     /// What was not taken yet; [`DISAGREEMENTS_MAX`] at most, later ones are only counted.
     disagreements: Mutex<Vec<Disagreement>>,
     disagreed: AtomicU64,
@@ -136,7 +135,6 @@ impl Store {
         let own = epochs.participant().ok_or_else(|| Error::too_many_workers(options.workers_max))?;
         Ok(Arc::new(Store {
             secrets: RapidSecrets::seed(options.seed),
-            redundancy: Repeated::new(options.redundancy),
             disagreements: Mutex::new(Vec::new()),
             disagreed: AtomicU64::new(0),
             segments,
@@ -354,10 +352,6 @@ impl Store {
         item.has_sound_lengths() && item.key() == key
     }
 
-    pub(crate) fn soundness(&self, location: Location) -> Soundness {
-        self.segments.soundness(location)
-    }
-
     #[inline]
     pub(crate) fn cas_of(&self, location: Location, item: Item<'_>) -> u64 {
         item.explicit_cas().unwrap_or_else(|| self.segments.derived_cas(location))
@@ -407,6 +401,11 @@ impl Store {
             7_201..=172_800 => 2,
             _ => 3,
         }
+    }
+
+    /// The Unix second that an access word says when an access at this one was noted in it.
+    pub(crate) fn noted(&self, now: u32) -> u32 {
+        self.options.start_unix.saturating_add(self.seconds(now).min(ACCESS_SECONDS_MAX))
     }
 
     /// Takes an item out of the index, under its stripes; `ghost` leaves a trace of it.

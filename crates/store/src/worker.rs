@@ -6,17 +6,21 @@
 
 use std::sync::Arc;
 
+use guard::Repeated;
+
 use crate::CLASSES;
 use crate::commit::{Commit, Failed, NoRoom};
 use crate::crc::crc32c;
 use crate::decide::{Case, Refused};
 use crate::draft::Draft;
 use crate::epoch::Participant;
+use crate::hold::Lease;
 use crate::index::{Found, Hash, Locked};
 use crate::item::Layout;
 use crate::mapping::PAGE_BYTES;
 use crate::options::Error;
-use crate::request::{Amend, Change, Env, Op, Put, Request, Status, Token, View};
+use crate::record::Recorder;
+use crate::request::{Amend, Change, Effect, Env, Op, Put, Request, Status, Token, View};
 use crate::segment::Queue;
 use crate::store::{Gone, RESERVED_SEGMENTS, Store};
 
@@ -25,6 +29,9 @@ const ROOM_ATTEMPTS: usize = 4096;
 
 /// After so many of them it no longer trusts that what is retired comes free: somebody may have it pinned.
 const PATIENT_ATTEMPTS: usize = 1024;
+
+/// After so many of them, and again after as many more, records that keep memory from being used again are abandoned.
+const REVOKE_ATTEMPTS: usize = 16;
 
 /// How often a write that found no room is tried again after room was made, before others take it away once more.
 const TRIES_MAX: usize = 16;
@@ -42,6 +49,10 @@ pub struct Worker {
     pub(crate) inserted: u32,
     /// The flush after which no open segment is older.
     flush_seen: u64,
+    /// How often decisions are made, if more than once.
+    pub(crate) redundancy: Option<Repeated>,
+    /// Where traces of executions go.
+    pub(crate) recorder: Option<Recorder>,
 }
 
 /// A segment that this worker alone appends to.
@@ -75,6 +86,7 @@ impl Store {
         let participant =
             self.epochs.participant().ok_or_else(|| Error::too_many_workers(self.options.workers_max))?;
         let store = Arc::clone(self);
+        let redundancy = Repeated::new(self.options.redundancy);
         Ok(Worker {
             store,
             participant,
@@ -83,6 +95,8 @@ impl Store {
             open: [None; CLASSES],
             inserted: 0,
             flush_seen: 0,
+            redundancy,
+            recorder: None,
         })
     }
 }
@@ -94,9 +108,26 @@ impl Worker {
         &self.store
     }
 
-    /// A quiescent point: once per event-loop round, so that memory given up by others can be used again.
+    /// A quiescent point: once per event-loop round, so that memory given up by others can be used again. Records that
+    /// were left are committed.
     pub fn round(&mut self) {
         self.online = true;
+        self.quiesce();
+    }
+
+    /// How often decisions are made from now on: once, or 2 to 16 times on this core with comparison.
+    pub fn set_redundancy(&mut self, runs: u8) {
+        self.redundancy = Repeated::new(runs);
+    }
+
+    /// The core that is noted in items from now on, and in records.
+    pub fn set_core(&mut self, core: u16) {
+        self.core = core;
+    }
+
+    /// Lets go of everything seen, but for what records point to.
+    fn quiesce(&mut self) {
+        self.commit_records();
         self.participant.round();
     }
 
@@ -115,6 +146,7 @@ impl Worker {
             }
         }
         self.online = false;
+        self.commit_records();
         self.participant.offline();
     }
 
@@ -151,11 +183,43 @@ impl Worker {
         self.begin();
         let store = self.shared();
         if let Op::Fetch(_) = request.op
-            && let Some(answer) = peek(store, hash, request, env)
+            && let Some(answer) = self.peek(store, hash, request, env)
         {
             return answer;
         }
         self.execute_locked(store, hash, request, env, None)
+    }
+
+    /// Executes a fetch without a lock, if all it changes is the access word.
+    #[inline]
+    fn peek<'w>(
+        &mut self,
+        store: &'w Store,
+        hash: Hash,
+        request: &Request<'_>,
+        env: &Env,
+    ) -> Option<Answer<'w>> {
+        let found = store.index.find(hash, |location| store.has_key(location, request.key));
+        let view = match found {
+            Some(found) => Some(store.view(found.entry.location())?),
+            None => None,
+        };
+        let sight = found.zip(view).map(|(found, view)| store.sight(found.entry.location(), view));
+        // What is refused here is looked at again under the stripes.
+        let effect = store.decide(self.redundancy, &Case { request: *request, sight }, env, hash).ok()?;
+        match (&effect.change, found) {
+            (Change::None, _) => {}
+            (Change::Amend(Amend { access: true, token_sent: false, exptime: None }), Some(found)) => {
+                store.item(found.entry.location()).note_access(store.seconds(env.now));
+                store.index.bucket(found.bucket).count_access(found.slot, found.entry);
+            }
+            _ => return None,
+        }
+        if self.is_tracing() {
+            let seen = found.zip(view).map(|(found, view)| (found.entry.location(), view));
+            self.trace(hash, env, seen, &effect);
+        }
+        Some(Answer { status: effect.status, token: effect.token, item: view })
     }
 
     /// Space for an item whose value comes in pieces. The value is to be written to [`Draft::buffer`]; then
@@ -233,11 +297,13 @@ impl Worker {
         // Summed before the stripes are held: a large value takes a while.
         let draft = draft.map(|draft| (draft, crc32c(0, draft.value())));
         for _ in 0..TRIES_MAX {
+            self.forget_written();
             let locked = store.index.lock(hash);
             let env = &store.refreshed(env);
             let found = self.find_locked(store, &locked, request.key);
             let sight = found.map(|(found, view)| store.sight(found.entry.location(), view));
-            let effect = match (store.decide(&Case { request: *request, sight }, env, hash), found) {
+            let case = Case { request: *request, sight };
+            let effect = match (store.decide(self.redundancy, &case, env, hash), found) {
                 (Ok(effect), _) => effect,
                 (Err(Refused::Damaged), Some((found, _))) => {
                     let counters = store.counters(self.participant.place());
@@ -248,7 +314,10 @@ impl Worker {
             };
             let commit = Commit { store, locked: &locked, found, request, env, draft };
             match self.commit(&commit, &effect) {
-                Ok(answer) => return answer,
+                Ok(answer) => {
+                    self.trace_locked(&commit, hash, &effect, answer.status);
+                    return answer;
+                }
                 Err(Failed::Disagreed) => return DISAGREED,
                 Err(Failed::Flushed) => {}
                 Err(Failed::NoRoom(no_room)) => {
@@ -261,6 +330,16 @@ impl Worker {
         }
         store.counters(self.participant.place()).out_of_memory.add(1);
         Answer { status: Status::OutOfMemory, token: Token::None, item: None }
+    }
+
+    /// Leaves a trace of what was decided and took hold.
+    fn trace_locked(&mut self, commit: &Commit<'_, '_>, hash: Hash, effect: &Effect<'_>, status: Status) {
+        // What was found too large in the end was decided otherwise.
+        if self.is_tracing() && status == effect.status {
+            let seen = commit.found.map(|(found, view)| (found.entry.location(), view));
+            self.trace(hash, commit.env, seen, effect);
+            self.trace_written(commit.request);
+        }
     }
 
     /// Finds a key under its stripes; an item whose words outside the checksum are damaged is forgotten.
@@ -288,9 +367,12 @@ impl Worker {
             return false;
         }
         for attempt in 0..ROOM_ATTEMPTS {
-            self.participant.round();
+            self.quiesce();
             if store.free_bytes() >= wanted {
                 return true;
+            }
+            if attempt % REVOKE_ATTEMPTS == REVOKE_ATTEMPTS - 1 {
+                Lease::revoke(&store.epochs);
             }
             let is_coming = store.coming_bytes() >= wanted && attempt < PATIENT_ATTEMPTS;
             if is_coming || !store.make_room(env) {
@@ -302,38 +384,17 @@ impl Worker {
                 std::thread::yield_now();
             }
         }
-        self.participant.round();
+        self.quiesce();
         store.free_bytes() >= wanted
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        self.commit_records();
         for open in self.open.iter_mut().filter_map(Option::take) {
             let store = &self.store;
             store.segments.seal(open.slot, open.used, Queue::Small, None, || store.epochs.retire());
         }
     }
-}
-
-/// Executes a fetch without a lock, if all it changes is the access word.
-#[inline]
-fn peek<'w>(store: &'w Store, hash: Hash, request: &Request<'_>, env: &Env) -> Option<Answer<'w>> {
-    let found = store.index.find(hash, |location| store.has_key(location, request.key));
-    let view = match found {
-        Some(found) => Some(store.view(found.entry.location())?),
-        None => None,
-    };
-    let sight = found.zip(view).map(|(found, view)| store.sight(found.entry.location(), view));
-    // What is refused here is looked at again under the stripes.
-    let effect = store.decide(&Case { request: *request, sight }, env, hash).ok()?;
-    match (&effect.change, found) {
-        (Change::None, _) => {}
-        (Change::Amend(Amend { access: true, token_sent: false, exptime: None }), Some(found)) => {
-            store.item(found.entry.location()).note_access(store.seconds(env.now));
-            store.index.bucket(found.bucket).count_access(found.slot, found.entry);
-        }
-        _ => return None,
-    }
-    Some(Answer { status: effect.status, token: effect.token, item: view })
 }

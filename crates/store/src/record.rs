@@ -1,0 +1,177 @@
+//! Records: what a worker writes down of its executions, for somebody else to repeat.
+//!
+//! A worker that is given a ring traces the executions it is told to. What becomes of the command around it (its reply
+//! and its bytes) is the caller's knowledge, so the caller completes the trace to a record. Records are committed at each
+//! quiescent point, before the worker lets go of what they point to; see [`crate::hold`].
+
+use std::sync::Arc;
+
+use guard::{Append, Core, Draft, Stratum, Writer};
+
+use crate::bucket::Location;
+use crate::crc::crc32c;
+use crate::hold::Lease;
+use crate::index::Hash;
+use crate::item::Item;
+use crate::options::Error;
+use crate::replay::Inspector;
+use crate::request::{Effect, Env, Op, PutMode, Request, View};
+use crate::trace::{Seen, Trace, description, digest_of};
+use crate::worker::Worker;
+
+/// A worker's end of its ring, and what is known of the execution that is under way.
+pub(crate) struct Recorder {
+    writer: Writer,
+    lease: Arc<Lease>,
+    /// Whether there are records that were not committed.
+    is_open: bool,
+    is_tracing: bool,
+    trace: Option<Trace>,
+    written: Option<Written>,
+    payload: Vec<u8>,
+}
+
+/// A version that was written.
+#[derive(Clone, Copy)]
+struct Written {
+    location: Location,
+    /// Read back from where it was written.
+    exptime: u32,
+    /// The checksum of the value that was received for it.
+    received: u32,
+}
+
+impl Worker {
+    /// From now on records are left in this ring. Who looks at what they point to has to do it with the inspector.
+    ///
+    /// # Errors
+    /// When more rings are in use than the options allow workers.
+    pub fn record_into(&mut self, writer: Writer) -> Result<Inspector, Error> {
+        let store = self.store();
+        let lease =
+            Lease::new(&store.epochs).ok_or_else(|| Error::too_many_workers(store.options.workers_max))?;
+        let inspector = Inspector::new(store, Arc::clone(&lease));
+        self.recorder = Some(Recorder {
+            writer,
+            lease,
+            is_open: false,
+            is_tracing: false,
+            trace: None,
+            written: None,
+            payload: Vec::new(),
+        });
+        Ok(inspector)
+    }
+
+    /// Whether the next execution is to be traced.
+    #[inline]
+    pub fn trace_next(&mut self, wanted: bool) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.is_tracing = wanted;
+            recorder.trace = None;
+        }
+    }
+
+    /// The trace of the last execution, if one was wanted and there is anything to repeat: what failed for lack of memory
+    /// leaves none.
+    #[inline]
+    pub fn take_trace(&mut self) -> Option<Trace> {
+        self.recorder.as_mut()?.trace.take()
+    }
+
+    /// Writes a record: of an execution, the digest of its reply, and the command as it came (without its value).
+    pub fn record(&mut self, trace: &Trace, stratum: Stratum, reply: u32, command: &[&[u8]]) -> Append {
+        let core = Core(self.core);
+        let epoch = self.participant.epoch();
+        let Some(recorder) = &mut self.recorder else { return Append::Dropped };
+        if !recorder.is_open {
+            recorder.is_open = true;
+            recorder.lease.open(epoch);
+        }
+        let trace = Trace { epoch, ..*trace };
+        recorder.payload.clear();
+        trace.write(&mut recorder.payload);
+        for part in command {
+            recorder.payload.extend_from_slice(part);
+        }
+        let description = description(&trace, &recorder.payload);
+        recorder.writer.append(&Draft { stratum, core, digest: trace.digest(reply), description })
+    }
+
+    /// Hands the records over that were written so far. Happens by itself at every quiescent point.
+    pub fn commit_records(&mut self) {
+        if let Some(recorder) = &mut self.recorder
+            && recorder.is_open
+        {
+            recorder.is_open = false;
+            recorder.writer.commit();
+            recorder.lease.close();
+        }
+    }
+
+    /// The number of the last record written, 0 before the first.
+    #[must_use]
+    pub fn record_seq(&self) -> u64 {
+        self.recorder.as_ref().map_or(0, |recorder| recorder.writer.seq())
+    }
+
+    /// How many records found the ring full.
+    #[must_use]
+    pub fn records_dropped(&self) -> u64 {
+        self.recorder.as_ref().map_or(0, |recorder| recorder.writer.dropped())
+    }
+
+    #[inline]
+    pub(crate) fn is_tracing(&self) -> bool {
+        self.recorder.as_ref().is_some_and(|recorder| recorder.is_tracing)
+    }
+
+    pub(crate) fn trace(
+        &mut self,
+        hash: Hash,
+        env: &Env,
+        found: Option<(Location, View<'_>)>,
+        effect: &Effect<'_>,
+    ) {
+        let evictions = self.store().era.load(std::sync::atomic::Ordering::Relaxed) as u32;
+        let Some(recorder) = &mut self.recorder else { return };
+        recorder.trace = Some(Trace {
+            hash: hash.0,
+            env: *env,
+            found: found.map(|(location, view)| Seen::new(location, &view)),
+            published: None,
+            published_exptime: 0,
+            received: 0,
+            effect: digest_of(effect),
+            evictions,
+            epoch: 0,
+            is_last: false,
+        });
+    }
+
+    /// Adds to the trace what was written.
+    pub(crate) fn trace_written(&mut self, request: &Request<'_>) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let (Some(trace), Some(written)) = (&mut recorder.trace, recorder.written) else { return };
+        trace.published = Some(written.location);
+        trace.published_exptime = written.exptime;
+        trace.received = match request.op {
+            Op::Put(put) if matches!(put.mode, PutMode::Append | PutMode::Prepend) => crc32c(0, put.value),
+            _ => written.received,
+        };
+    }
+
+    pub(crate) fn forget_written(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.written = None;
+        }
+    }
+
+    pub(crate) fn note_written(&mut self, location: Location, item: Item<'_>, received: u32) {
+        if let Some(recorder) = &mut self.recorder {
+            // An expiry time that fails its own check is none that was asked for.
+            let exptime = item.exptime().unwrap_or(u32::MAX);
+            recorder.written = Some(Written { location, exptime, received });
+        }
+    }
+}

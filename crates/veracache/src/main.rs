@@ -1,5 +1,6 @@
 //! The `veracache` command-line program.
 
+mod integrity;
 mod replica;
 mod serve;
 
@@ -16,10 +17,11 @@ A memcached-compatible cache server that checks its own answers.
 Usage: veracache COMMAND [FLAGS]
 
 Commands:
-  serve     run a server; takes memcached's flags (serve -h lists them)
-  replica   be the second copy of a server's state
-  help      print this help; help serve prints the flags of serve
-  version   print the version
+  serve       run a server; takes memcached's flags (serve -h lists them)
+  integrity   show what a running server checked, and what it found
+  replica     be the second copy of a server's state
+  help        print this help; help COMMAND prints that command's flags
+  version     print the version
 
 Start with:
   veracache serve                         port 11211, 64 MB, every interface
@@ -46,8 +48,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     match command.as_str() {
-        "replica" => replica::replica(rest),
         "serve" => serve::serve(rest),
+        "replica" => replica::replica(rest),
+        "integrity" => integrity::integrity(rest),
         "help" | "-h" | "--help" => help(rest),
         "version" | "-V" | "--version" => {
             print(&format!("{}\n", version()));
@@ -63,8 +66,9 @@ fn main() -> ExitCode {
 fn help(about: &[String]) -> ExitCode {
     match about.first().map(String::as_str) {
         None | Some("help" | "version") => print(HELP),
-        Some("replica") => print(replica::HELP),
         Some("serve") => print(&server::settings::help()),
+        Some("replica") => print(replica::HELP),
+        Some("integrity") => print(integrity::HELP),
         Some(other) => {
             return refuse(&format!("there is no command \"{other}\"; veracache help lists them"));
         }

@@ -57,6 +57,9 @@ fn words() {
     for line in ["version", "-V", "--version"] {
         check(line, 0, "veracache 0.1.0 (speaks as memcached 1.6.45)\n", "");
     }
+    for line in ["help integrity", "integrity -h"] {
+        check(line, 0, "Shows what a running server checked, and what it found.\n", "");
+    }
     check("serve -i", 0, "veracache is licensed under", "");
 }
 

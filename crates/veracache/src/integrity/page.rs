@@ -333,3 +333,140 @@ pub(super) fn screen(lines: &[String], is_first: bool, size: Option<(usize, usiz
     text.push_str("\x1b[J");
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(stats: &str, recent: Option<&[&str]>) -> Answer {
+        let stats = stats.lines().map(|line| line.split_once(' ').unwrap_or((line, "")));
+        Answer {
+            stats: stats.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            recent: recent.map(|lines| lines.iter().map(|line| (*line).to_owned()).collect()),
+        }
+    }
+
+    fn page(answer: &Answer) -> String {
+        lines(&Address::Tcp("127.0.0.1:11211".into()), answer).join("\n")
+    }
+
+    const STATS: &str = include_str!("../../testdata/integrity_stats.txt");
+    const PAGE: &str = include_str!("../../testdata/integrity_page.txt");
+
+    /// Two of a server's last disagreements, one of them longer than a line.
+    const RECENT: [&str; 2] = [
+        "kind=outcome stratum=classic-fetch key=user%3A1048576 expected=91d2c3aa0f17b2e4 \
+         found=91d2c3aa0f17b2e0 bit=2 first_core=3 second_core=4 seq=88120345 verdict=core_persistent",
+        "kind=checksum stratum=classic-put key=k expected=1 found=2",
+    ];
+
+    #[test]
+    fn everything() {
+        assert_eq!(page(&answer(STATS, Some(&RECENT))), PAGE.trim_end());
+        for line in PAGE.lines() {
+            assert!(line.len() <= COLUMNS, "{line}");
+        }
+    }
+
+    /// Of what the server doesn't send nothing is shown, not even a title.
+    #[test]
+    fn what_is_not_there_is_not_shown() {
+        let page = page(&answer("executions_per_command 1\ndisagreements 0", None));
+        let expected = "127.0.0.1:11211: no disagreements\n\n\
+                        Protection\n  executions per command              1\n\n\
+                        Disagreements and verdicts\n  disagreements                       0";
+        assert_eq!(page, expected);
+    }
+
+    /// Each line of the answer can be found on the page, known or not.
+    #[test]
+    fn nothing_is_hidden() {
+        let mut stats = STATS.to_owned();
+        for number in 0..50 {
+            stats.push_str(&format!("unknown_{number} value_{number}\n"));
+        }
+        let values = stats.lines().enumerate().map(|(number, line)| {
+            let (key, _) = line.split_once(' ').expect("a key and a value");
+            format!("{key} {}\n", 100 + number)
+        });
+        let stats: String = values.collect();
+        let page = page(&answer(&stats, None));
+        for number in 0..stats.lines().count() {
+            assert!(page.contains(&format!(" {}", 100 + number)), "{number}: {page}");
+        }
+        for number in 0..50 {
+            assert!(page.contains(&format!("  unknown_{number} ")), "{number}: {page}");
+        }
+    }
+
+    #[test]
+    fn at_one_glance() {
+        for (stats, expected) in [
+            ("disagreements 0\nquarantined_cores none\ncrc_mismatches 0", "no disagreements"),
+            ("disagreements 1", "1 disagreement"),
+            (
+                "disagreements 1234\nquarantined_cores 3\ncrc_mismatches 1",
+                "1,234 disagreements; core 3 in quarantine; 1 damaged item",
+            ),
+            (
+                "disagreements 0\nquarantined_cores 1,3\ncrc_mismatches 1000",
+                "no disagreements; cores 1,3 in quarantine; 1,000 damaged items",
+            ),
+        ] {
+            assert_eq!(summary(&answer(stats, None)), expected);
+        }
+    }
+
+    /// Whatever the server sends, a line has 80 columns at most, and nothing gets lost.
+    #[test]
+    fn long_texts_are_folded() {
+        let long = "Q".repeat(500);
+        let spaced = "word ".repeat(100);
+        let stats = format!(
+            "protect {long}\nexecuted:{long} 1\nshare {spaced}\n{long} 5\nnew {spaced}\ndisagreements:{long} 18446744073709551615"
+        );
+        let page = page(&answer(&stats, Some(&[&long, &spaced, ""])));
+        for line in page.lines() {
+            assert!(line.len() <= COLUMNS, "{line}");
+        }
+        assert_eq!(page.matches('Q').count(), 5 * 500);
+        assert_eq!(page.matches("word").count(), 3 * 100);
+        let lines = folded(&format!("  {}", "a b ".repeat(20)));
+        assert_eq!(lines, [format!("  {}a", "a b ".repeat(19)), "    b ".into()]);
+    }
+
+    #[test]
+    fn numbers() {
+        for (text, expected) in [
+            ("0", "0"),
+            ("999", "999"),
+            ("1000", "1,000"),
+            ("18446744073709551615", "18,446,744,073,709,551,615"),
+            ("0.0100", "0.0100"),
+            ("none", "none"),
+            ("", ""),
+        ] {
+            assert_eq!(grouped(text), expected);
+        }
+    }
+
+    #[test]
+    fn on_a_terminal() {
+        let lines: Vec<String> = ["one", "", "two", "three", "", "four"].map(String::from).into();
+        let drawn = |size| screen(&lines, false, size);
+        let rows = |rows: &[&str]| {
+            let rows: String = rows.iter().map(|row| format!("{row}\x1b[K\r\n")).collect();
+            format!("\x1b[H{rows}\x1b[J")
+        };
+        let all = rows(&["one", "", "two", "three", "", "four"]);
+        assert_eq!(drawn(None), all);
+        assert_eq!(drawn(Some((7, 80))), all);
+        assert_eq!(screen(&lines, true, None), format!("\x1b[2J{all}"));
+        for height in [5, 6] {
+            assert_eq!(drawn(Some((height, 80))), rows(&["one", "two", "three", "four"]));
+        }
+        assert_eq!(drawn(Some((4, 80))), rows(&["one", "two", "(2 more lines: needs a higher window)"]));
+        assert_eq!(drawn(Some((2, 10))), rows(&["(4 more li"]));
+        assert_eq!(drawn(Some((7, 2))), rows(&["on", "", "tw", "th", "", "fo"]));
+    }
+}

@@ -13,7 +13,7 @@ const CORE_MAX: u32 = 65_535;
 /// Words of a disagreement that are numbers. All others are strings, whatever they look like: a digest may have no
 /// letter among its digits, and so may a key.
 const NUMBERS: [&str; 8] =
-    ["bit", "core", "first_core", "second_core", "third_core", "seq", "value_bytes", "with_it"];
+    ["bit", "core", "first_core", "second_core", "seq", "time", "value_bytes", "with_it"];
 
 /// One object on one line, its keys sorted.
 pub(super) fn object(answer: &Answer) -> String {

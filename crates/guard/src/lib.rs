@@ -36,7 +36,7 @@
 //!
 //! ```
 //! use guard::{
-//!     Append, Core, Description, Digest, Diverse, Operator, Record, Recorded, Replayer, Side, Site, Step, Stratum,
+//!     Append, Core, Description, Digest, Diverse, Finding, Operator, Record, Recorded, Replayer, Side, Site, Step, Stratum,
 //!     Tally, recorded, replay, ring, watermark,
 //! };
 //!
@@ -116,9 +116,12 @@
 //!         let mut replayer = Replayer::new(reader, confirmer);
 //!         let mut noticed = Vec::new();
 //!         loop {
-//!             match replayer.step(Core(1), &tally, |record| replay::<_, Diverse>(&healthy, record)?.agrees()) {
+//!             let confirm = |record: &Record| {
+//!                 replay::<_, Diverse>(&healthy, record)?.agrees().map(|()| Finding::Agrees)
+//!             };
+//!             match replayer.step(Core(1), &tally, confirm) {
 //!                 Step::Idle => return noticed,
-//!                 Step::Agrees { .. } => {}
+//!                 Step::Agrees { .. } | Step::Abandoned { .. } => {}
 //!                 Step::Disagrees(disagreement) => noticed.push(disagreement.to_string()),
 //!                 Step::Open => replayer.refuse().expect("there are fewer than 16"),
 //!             }
@@ -169,7 +172,7 @@ pub use disagreement::{Disagreement, Kind, Mismatch, Site, compare, flipped_bit}
 pub use execute::{RUNS_MAX, Repeat, Repeated, direct, recorded};
 pub use operator::{Core, Description, Digest, Operator, PAYLOAD_BYTES_MAX, Recorded, Seq, Stratum, WORDS};
 pub use record::{Draft, Record};
-pub use replay::{Replayed, Replayer, Step, replay};
+pub use replay::{Finding, Replayed, Replayer, Step, replay};
 pub use replica::{
     ACK_BYTES, Ack, BATCH_BYTES_MAX, BATCH_BYTES_MIN, BadAck, BadBytes, Batch, BatchWriter, Gap, Remote,
     Replica,

@@ -67,12 +67,26 @@ pub struct Replayer {
     confirmer: Confirmer,
 }
 
+/// What was found of a record, unless it was a disagreement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The execution is right.
+    Agrees,
+    /// What it was computed from is gone.
+    Abandoned,
+}
+
 /// What a [`Replayer`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
     /// Nothing waits in the ring.
     Idle,
+    /// An execution can't be repeated any more, and the replayer waits for that to be settled.
+    Abandoned {
+        /// Its number.
+        seq: Seq,
+    },
     /// An execution is confirmed.
     Agrees {
         /// Its class, to tell what the second execution cost.
@@ -101,7 +115,7 @@ impl Replayer {
         &mut self,
         core: Core,
         tally: &Tally,
-        confirm: impl FnOnce(&Record) -> Result<(), Mismatch>,
+        confirm: impl FnOnce(&Record) -> Result<Finding, Mismatch>,
     ) -> Step {
         if self.confirmer.is_open() {
             return Step::Open;
@@ -118,10 +132,15 @@ impl Replayer {
             Next::Record => {
                 let Record { seq, stratum, core: first_core, .. } = self.record;
                 match confirm(&self.record) {
-                    Ok(()) => {
+                    Ok(Finding::Agrees) => {
                         tally.count_validated(stratum);
                         self.confirmer.confirm(seq);
                         Step::Agrees { stratum, seq }
+                    }
+                    Ok(Finding::Abandoned) => {
+                        tally.count_abandoned(stratum);
+                        self.confirmer.hold(seq..=seq);
+                        Step::Abandoned { seq }
                     }
                     Err(mismatch) => {
                         tally.count_disagreement(stratum);
@@ -220,11 +239,11 @@ mod tests {
         outcome
     }
 
-    fn confirm(counter: &Counter, record: &Record) -> Result<(), Mismatch> {
+    fn confirm(counter: &Counter, record: &Record) -> Result<Finding, Mismatch> {
         let again = replay::<_, Diverse>(counter, record)?;
         assert_eq!(again.input.reason, b"tick");
         assert_eq!(again.env, Limit(u64::MAX));
-        again.agrees()
+        again.agrees().map(|()| Finding::Agrees)
     }
 
     fn seen(holder: &mut Holder) -> (Seq, Vec<Seq>) {
@@ -240,7 +259,11 @@ mod tests {
         for value in 0..5 {
             execute(&worker, &mut writer, value);
         }
-        assert_eq!(replayer.step(Core(7), &tally, |_| Ok(())), Step::Idle, "nothing is committed");
+        assert_eq!(
+            replayer.step(Core(7), &tally, |_| Ok(Finding::Agrees)),
+            Step::Idle,
+            "nothing is committed"
+        );
         writer.commit();
         let mut disagreements = Vec::new();
         loop {
@@ -255,10 +278,10 @@ mod tests {
                     assert_eq!((told.seq_first, told.seq_last), (replayer.record().seq(), told.seq_first));
                     assert_eq!(replayer.confirmed(), told.seq_first - 1, "nothing wrong is let out");
                     disagreements.push((told.seq_first, told.bit));
-                    assert_eq!(replayer.step(Core(7), &tally, |_| Ok(())), Step::Open);
+                    assert_eq!(replayer.step(Core(7), &tally, |_| Ok(Finding::Agrees)), Step::Open);
                     assert_eq!(replayer.refuse(), Ok(()));
                 }
-                Step::Open => panic!("every disagreement was settled"),
+                Step::Abandoned { .. } | Step::Open => panic!("every disagreement was settled"),
             }
         }
         assert_eq!(disagreements, found);
@@ -285,7 +308,7 @@ mod tests {
         assert_eq!(execute(&Counter::with_faults(&[16], &[]), &mut writer, 0), 17);
         writer.commit();
         assert_eq!(
-            replayer.step(Core(7), &tally, |_| Ok(())),
+            replayer.step(Core(7), &tally, |_| Ok(Finding::Agrees)),
             Step::Agrees { stratum: SITE.stratum, seq: 1 }
         );
         assert_eq!(seen(&mut holder), (1, vec![]));
@@ -339,6 +362,20 @@ mod tests {
     }
 
     #[test]
+    fn what_can_not_be_repeated_is_counted_and_never_confirmed() {
+        let (mut writer, mut replayer, mut holder, tally) = parts(64);
+        execute(&Counter::default(), &mut writer, 0);
+        writer.commit();
+        let step = replayer.step(Core(7), &tally, |_| Ok(Finding::Abandoned));
+        assert_eq!(step, Step::Abandoned { seq: 1 });
+        assert_eq!(replayer.step(Core(7), &tally, |_| Ok(Finding::Agrees)), Step::Open);
+        assert_eq!(seen(&mut holder), (0, vec![]));
+        assert_eq!(replayer.refuse(), Ok(()));
+        assert_eq!(seen(&mut holder), (1, vec![1]));
+        assert_eq!(tally.counted(SITE.stratum), Counted { abandoned: 1, ..Counted::default() });
+    }
+
+    #[test]
     fn what_is_abandoned_is_counted_and_never_confirmed() {
         let (mut writer, mut replayer, mut holder, tally) = parts(64);
         assert!(!replayer.abandon(&tally));
@@ -375,7 +412,7 @@ mod tests {
             assert_eq!(recorded, (expected, Append::Recorded(seq)));
             writer.commit();
             let again = |record: &Record| replay::<_, Diverse>(&counter, record)?.agrees();
-            let step = replayer.step(Core(7), &tally, again);
+            let step = replayer.step(Core(7), &tally, |record| again(record).map(|()| Finding::Agrees));
             assert_eq!(step, Step::Agrees { stratum: SITE.stratum, seq });
             batch.clear();
             assert!(batch.push(replayer.record()));

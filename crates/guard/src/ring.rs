@@ -147,6 +147,12 @@ impl Writer {
         self.shared.committed.0.store(self.position, Ordering::Release);
     }
 
+    /// Whether a record with a payload of this length would fit now.
+    #[must_use]
+    pub fn has_room_for(&mut self, payload_bytes: usize) -> bool {
+        payload_bytes <= PAYLOAD_BYTES_MAX && self.has_room(lines_of(payload_bytes))
+    }
+
     /// How many records were dropped since the ring was made.
     #[must_use]
     pub fn dropped(&self) -> u64 {

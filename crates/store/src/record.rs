@@ -16,7 +16,7 @@ use crate::item::Item;
 use crate::options::Error;
 use crate::replay::Inspector;
 use crate::request::{Effect, Env, Op, PutMode, Request, View};
-use crate::trace::{Seen, Trace, description, digest_of};
+use crate::trace::{Seen, TRACE_BYTES, Trace, description, digest_of};
 use crate::worker::Worker;
 
 /// A worker's end of its ring, and what is known of the execution that is under way.
@@ -109,6 +109,25 @@ impl Worker {
         }
     }
 
+    /// Hands the records over that were written so far, but keeps what they point to by itself: the worker has not let go
+    /// of it yet.
+    #[inline]
+    pub fn publish_records(&mut self) {
+        if let Some(recorder) = &mut self.recorder
+            && recorder.is_open
+        {
+            recorder.writer.commit();
+        }
+    }
+
+    /// Whether a record of a command of this length would find room now.
+    #[must_use]
+    pub fn has_record_room(&mut self, command_bytes: usize) -> bool {
+        self.recorder
+            .as_mut()
+            .is_some_and(|recorder| recorder.writer.has_room_for(TRACE_BYTES + command_bytes))
+    }
+
     /// The number of the last record written, 0 before the first.
     #[must_use]
     pub fn record_seq(&self) -> u64 {
@@ -145,6 +164,7 @@ impl Worker {
             effect: digest_of(effect),
             evictions,
             epoch: 0,
+            at_ns: 0,
             is_last: false,
         });
     }

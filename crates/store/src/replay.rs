@@ -99,7 +99,7 @@ impl Look<'_> {
     ///
     /// # Errors
     /// What does not agree with the trace, or with itself.
-    pub fn repeat<'a>(&'a self, trace: &Trace, request: &Request<'a>) -> Result<Answer<'a>, Mismatch> {
+    pub fn repeat<'a>(&'a self, trace: &Trace, request: &Request<'_>) -> Result<Answer<'a>, Mismatch> {
         let store = self.store();
         let found = trace.found.map(|seen| self.sight(&seen)).transpose()?;
         let decision = Decision { store, tables_bytes_max: TABLES_BYTES_MAX };
@@ -119,9 +119,9 @@ impl Look<'_> {
     fn answer<'a>(
         &'a self,
         trace: &Trace,
-        request: &Request<'a>,
+        request: &Request<'_>,
         found: Option<View<'a>>,
-        effect: &Effect<'a>,
+        effect: &Effect<'_>,
     ) -> Result<Answer<'a>, Mismatch> {
         let shown = |item: Option<View<'a>>| item.filter(|_| effect.status == Status::Hit);
         let item = match (&effect.change, found) {

@@ -2,7 +2,7 @@
 //!
 //! A trace never holds a value. It names the items concerned, which a [`Hold`](crate::Inspector) keeps readable, and the
 //! words of them that may have changed since. In a record of the guard it takes the caller's five words and the first
-//! 24 bytes of the payload; the command itself follows.
+//! 32 bytes of the payload; the command itself follows.
 //!
 //! | word | content |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | 2 | location of the item published (40 bits, all ones for none) |
 //! | 3 | the time, and the expiry time of the item found |
 //! | 4 | last access of the item found, and the CRC of the value received |
-//! | payload | flush mark (8 bytes), epoch (8), expiry time of the item published (4), evictions so far (4) |
+//! | payload | flush mark (8 bytes), epoch (8), expiry time of the item published (4), evictions so far (4), when (8) |
 
 use guard::{Description, Digest, Record, WORDS};
 
@@ -19,7 +19,7 @@ use crate::bucket::Location;
 use crate::request::{Amend, Change, Effect, Env, NewCas, NewValue, Spec, View};
 
 /// Bytes of a record's payload that belong to the trace.
-pub(crate) const TRACE_BYTES: usize = 24;
+pub(crate) const TRACE_BYTES: usize = 32;
 
 const NOWHERE: u64 = (1 << 40) - 1;
 const FETCHED: u64 = 1 << 61;
@@ -40,6 +40,8 @@ pub struct Trace {
     pub(crate) effect: u32,
     pub(crate) evictions: u32,
     pub(crate) epoch: u64,
+    /// When it was executed, by the caller's clock.
+    pub at_ns: u64,
     /// Whether the answer's end belongs to it, as with the last key of several.
     pub is_last: bool,
 }
@@ -106,6 +108,7 @@ impl Trace {
         payload.extend_from_slice(&self.epoch.to_le_bytes());
         payload.extend_from_slice(&self.published_exptime.to_le_bytes());
         payload.extend_from_slice(&self.evictions.to_le_bytes());
+        payload.extend_from_slice(&self.at_ns.to_le_bytes());
     }
 
     /// The trace in a record, the digest of its reply, and the command behind it. None when it makes no sense.
@@ -135,6 +138,7 @@ impl Trace {
             effect: high(record.digest().0),
             evictions: high(rest),
             epoch,
+            at_ns: eight(24)?,
             is_last: found & IS_LAST != 0,
         };
         Some((trace, low(record.digest().0), command))
@@ -248,6 +252,7 @@ mod tests {
             effect: 3,
             evictions: 8,
             epoch: 1 << 40,
+            at_ns: 1 << 50,
             is_last: true,
         };
         let other = Seen { fetched: false, token_sent: true, ..seen };

@@ -85,7 +85,7 @@ const SECTIONS: &[Section] = &[
             Family("verdicts:", "verdict"),
             Key("contained", "contained"),
             Key("poisoned_keys", "poisoned keys"),
-            Key("looked_back", "looked back"),
+            Key("looked_back", "forgotten on looking back"),
         ],
     },
     Section {
@@ -166,7 +166,13 @@ pub(super) fn lines(address: &Address, answer: &Answer) -> Vec<String> {
 
 /// What is to be seen at one glance.
 fn summary(answer: &Answer) -> String {
+    let is_executed_once = match answer.value("protect") {
+        Some(mode) => mode == "vanilla",
+        None => answer.value("executions_per_command") == Some("1"),
+    };
     let mut text = match answer.value("disagreements") {
+        // Nothing that could disagree is no good news.
+        None | Some("0") if is_executed_once => "commands are executed once, none is compared".into(),
         None | Some("0") => "no disagreements".into(),
         Some("1") => "1 disagreement".into(),
         Some(count) => format!("{} disagreements", grouped(count)),
@@ -321,7 +327,7 @@ pub(super) fn screen(lines: &[String], is_first: bool, size: Option<(usize, usiz
         lines.retain(|line| !line.is_empty());
     }
     let hidden = lines.len().saturating_sub(rows);
-    let more = format!("({} more lines: needs a higher window)", hidden + 1);
+    let more = format!("({} more lines: in a taller window)", hidden + 1);
     if hidden > 0 {
         lines.truncate(rows - 1);
         lines.push(&more);
@@ -371,9 +377,9 @@ mod tests {
     /// Of what the server doesn't send nothing is shown, not even a title.
     #[test]
     fn what_is_not_there_is_not_shown() {
-        let page = page(&answer("executions_per_command 1\ndisagreements 0", None));
+        let page = page(&answer("executions_per_command 2\ndisagreements 0", None));
         let expected = "127.0.0.1:11211: no disagreements\n\n\
-                        Protection\n  executions per command              1\n\n\
+                        Protection\n  executions per command              2\n\n\
                         Disagreements and verdicts\n  disagreements                       0";
         assert_eq!(page, expected);
     }
@@ -404,6 +410,12 @@ mod tests {
         for (stats, expected) in [
             ("disagreements 0\nquarantined_cores none\ncrc_mismatches 0", "no disagreements"),
             ("disagreements 1", "1 disagreement"),
+            ("protect orthrus\nexecutions_per_command 1\ndisagreements 0", "no disagreements"),
+            ("executions_per_command 1\ndisagreements 0", "commands are executed once, none is compared"),
+            (
+                "protect vanilla\ndisagreements 0\ncrc_mismatches 2",
+                "commands are executed once, none is compared; 2 damaged items",
+            ),
             (
                 "disagreements 1234\nquarantined_cores 3\ncrc_mismatches 1",
                 "1,234 disagreements; core 3 in quarantine; 1 damaged item",
@@ -465,7 +477,7 @@ mod tests {
         for height in [5, 6] {
             assert_eq!(drawn(Some((height, 80))), rows(&["one", "two", "three", "four"]));
         }
-        assert_eq!(drawn(Some((4, 80))), rows(&["one", "two", "(2 more lines: needs a higher window)"]));
+        assert_eq!(drawn(Some((4, 80))), rows(&["one", "two", "(2 more lines: in a taller window)"]));
         assert_eq!(drawn(Some((2, 10))), rows(&["(4 more li"]));
         assert_eq!(drawn(Some((7, 2))), rows(&["on", "", "tw", "th", "", "fo"]));
     }

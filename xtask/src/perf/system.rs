@@ -102,7 +102,11 @@ pub(super) fn machine() -> String {
         .map_or("?", |(_, model)| model.trim());
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.split('-').next().map(str::trim).filter(|release| !release.is_empty());
-    format!("{model}, Linux {}", release.unwrap_or("?"))
+    let is_virtual = cpuinfo
+        .lines()
+        .any(|line| line.starts_with("flags") && line.split_whitespace().any(|flag| flag == "hypervisor"));
+    let kind = if is_virtual { " (virtual)" } else { "" };
+    format!("{model}{kind}, Linux {}", release.unwrap_or("?"))
 }
 
 /// The cores that are one physical core with this one, as the kernel lists them.

@@ -102,6 +102,14 @@ pub(super) struct Sample {
     pub(super) share: Option<f64>,
 }
 
+/// What the row of validation latency showed in one round.
+pub(super) struct Latency {
+    /// Median and 99th percentile of the time from execution to validation, in microseconds.
+    pub(super) us: [f64; 2],
+    /// Which cores everybody had.
+    pub(super) place: String,
+}
+
 /// Whether a row reached its goals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -109,6 +117,14 @@ pub(super) enum Verdict {
     None,
     Met,
     Missed,
+    /// It seems to have reached them, but something held back what it is compared with, or took the core.
+    Unsure,
+}
+
+impl Verdict {
+    pub(super) fn is_failure(self) -> bool {
+        matches!(self, Verdict::Missed | Verdict::Unsure)
+    }
 }
 
 impl Load {

@@ -113,7 +113,11 @@ pub(super) fn ask(address: &Address) -> Result<Answer, Problem> {
     if stats.is_empty() {
         return Err(Problem::NothingSaid(address.clone()));
     }
-    let recent = group(&mut server, "disagreements", address)?;
+    let recent = match group(&mut server, "disagreements", address) {
+        // There are many ways not to know a group.
+        Err(Problem::Strange(..)) => Vec::new(),
+        other => other?,
+    };
     let recent = (!recent.is_empty()).then(|| recent.into_iter().map(|(_, line)| line).collect());
     Ok(Answer { stats, recent })
 }

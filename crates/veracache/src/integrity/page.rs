@@ -30,7 +30,7 @@ enum Entry {
     Key(&'static str, &'static str),
     /// A key whose value is 0 or 1.
     Flag(&'static str, &'static str),
-    /// All keys that begin like this; what follows is put behind what they are called.
+    /// All other keys that begin like this; what follows is put behind what they are called.
     Family(&'static str, &'static str),
     /// The strata, a line each.
     Table,
@@ -75,6 +75,7 @@ const SECTIONS: &[Section] = &[
             Key("ring_lines", "lines of 64 bytes"),
             Key("ring_lines_waiting", "lines waiting"),
             Key("held_bytes", "bytes of items held"),
+            Family("ring_", ""),
         ],
     },
     Section {
@@ -83,6 +84,8 @@ const SECTIONS: &[Section] = &[
             Key("disagreements", "disagreements"),
             Family("disagreements:", "kind"),
             Family("verdicts:", "verdict"),
+            Key("unvoted", "without a vote"),
+            Key("suspected_software", "suspected: software"),
             Key("contained", "contained"),
             Key("poisoned_keys", "poisoned keys"),
             Key("looked_back", "forgotten on looking back"),
@@ -109,6 +112,7 @@ const SECTIONS: &[Section] = &[
             Key("shadow_lost", "lost"),
             Key("shadow_stale", "stale"),
             Key("shadow_resurrected", "resurrected"),
+            Family("shadow_", ""),
         ],
     },
     Section {
@@ -126,6 +130,7 @@ const SECTIONS: &[Section] = &[
             Key("replica", "state"),
             Key("replica_acked", "acknowledged"),
             Key("replica_lag", "lag, in records"),
+            Family("replica_", ""),
         ],
     },
 ];
@@ -146,7 +151,7 @@ pub(super) fn lines(address: &Address, answer: &Answer) -> Vec<String> {
                 Flag(key, label) => cells.extend(rest.take(key).map(|value| cell(label, yes_or_no(value)))),
                 Family(prefix, label) => {
                     for (name, value) in rest.take_family(answer, prefix) {
-                        cells.push(cell(&format!("{label} {name}"), &grouped(value)));
+                        cells.push(cell(format!("{label} {name}").trim_start(), &grouped(value)));
                     }
                 }
                 Table => body.extend(table(answer, &mut rest)),

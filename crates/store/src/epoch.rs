@@ -78,6 +78,16 @@ impl Epochs {
     }
 }
 
+impl Epochs {
+    /// Whether every participant has begun an epoch that began with this stamp, or is offline: what it did before, it
+    /// has done. Records that were left are no matter.
+    pub(crate) fn all_have_begun(&self, stamp: u64) -> bool {
+        // Pairs with the fence in `round`, as in `passed`.
+        fence(Ordering::SeqCst);
+        self.announced.iter().all(|place| place.0.load(Ordering::Acquire) >= stamp)
+    }
+}
+
 impl Participant {
     /// A quiescent point: everything seen before is let go.
     pub(crate) fn round(&mut self) {
@@ -139,6 +149,21 @@ mod tests {
         assert!(epochs.passed() >= stamp);
         drop(first);
         assert!(epochs.participant().is_some());
+    }
+
+    #[test]
+    fn a_participant_in_an_old_round_has_not_begun_the_new_epoch() {
+        let epochs = Arc::new(Epochs::new(2));
+        let mut first = epochs.participant().expect("two places");
+        first.round();
+        let stamp = epochs.retire();
+        assert!(!epochs.all_have_begun(stamp));
+        first.round();
+        assert!(epochs.all_have_begun(stamp));
+        let stamp = epochs.retire();
+        assert!(!epochs.all_have_begun(stamp));
+        first.offline();
+        assert!(epochs.all_have_begun(stamp));
     }
 
     #[test]

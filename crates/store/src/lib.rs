@@ -6,6 +6,7 @@ mod crc;
 mod decide;
 mod draft;
 mod epoch;
+mod follow;
 mod hold;
 mod index;
 mod item;
@@ -28,6 +29,7 @@ mod worker;
 
 pub use crc::{crc32c, crc32c_by_tables};
 pub use draft::{Draft, Pinned};
+pub use follow::{BIRTH_BYTES, Fence, Followed, Follower, Own, Told, Version};
 pub use index::Hash;
 pub use operator::{absolute, compute, is_alive};
 pub use options::{Error, Stats, StoreOptions};

@@ -20,7 +20,7 @@ use crate::worker::Answer;
 
 /// Values up to this long are summed from tables when a trace is repeated: that it happens on another core says more
 /// than that it happens by other instructions.
-const TABLES_BYTES_MAX: usize = 64;
+pub(crate) const TABLES_BYTES_MAX: usize = 64;
 
 /// Looks at what a worker's records point to.
 pub struct Inspector {
@@ -228,7 +228,7 @@ impl Look<'_> {
     }
 
     /// The item at a location that a trace names, if one can lie there at all.
-    fn item(&self, location: Location) -> Result<Item<'_>, Mismatch> {
+    pub(crate) fn item(&self, location: Location) -> Result<Item<'_>, Mismatch> {
         let segments = &self.store().segments;
         if !segments.is_sound(location) {
             return Err(flaw(Kind::Checksum, 0, location.0));
@@ -236,7 +236,7 @@ impl Look<'_> {
         Ok(self.store().item(location))
     }
 
-    fn store(&self) -> &Store {
+    pub(crate) fn store(&self) -> &Store {
         &self.inspector.store
     }
 }
@@ -253,7 +253,7 @@ pub fn senseless(record: &Record) -> Mismatch {
     flaw(Kind::Record, record.digest().0, 0)
 }
 
-fn parts_of<'a>(value: &'a NewValue<'_>) -> [&'a [u8]; 2] {
+pub(crate) fn parts_of<'a>(value: &'a NewValue<'_>) -> [&'a [u8]; 2] {
     match value {
         NewValue::Joined(first, second) => [first, second],
         NewValue::Number(digits) => [digits.as_bytes(), &[]],
@@ -273,7 +273,7 @@ fn compare_sums(stored: u32, found: u32) -> Result<(), Mismatch> {
     guard::compare(Kind::Checksum, Digest(stored.into()), Digest(found.into()))
 }
 
-fn flaw(kind: Kind, expected: u64, found: u64) -> Mismatch {
+pub(crate) fn flaw(kind: Kind, expected: u64, found: u64) -> Mismatch {
     Mismatch::new(kind, Digest(expected), Digest(found))
 }
 

@@ -34,7 +34,7 @@ const PATIENT_ATTEMPTS: usize = 1024;
 const REVOKE_ATTEMPTS: usize = 16;
 
 /// How often a write that found no room is tried again after room was made, before others take it away once more.
-const TRIES_MAX: usize = 16;
+pub(crate) const TRIES_MAX: usize = 16;
 
 /// After so many new entries a worker looks whether the index has to grow.
 pub(crate) const GROWTH_INTERVAL: u32 = 32;
@@ -269,7 +269,7 @@ impl Worker {
         found.is_some()
     }
 
-    fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         if !self.online {
             self.round();
         }
@@ -280,7 +280,7 @@ impl Worker {
     }
 
     /// The store, for as long as an answer may borrow from this worker.
-    fn shared<'w>(&self) -> &'w Store {
+    pub(crate) fn shared<'w>(&self) -> &'w Store {
         // SAFETY: the worker holds the `Arc` as long as it lives and never replaces it, and all that is made from this
         // reference is given out with the lifetime of a mutable borrow of the worker.
         unsafe { &*Arc::as_ptr(&self.store) }
@@ -343,7 +343,7 @@ impl Worker {
     }
 
     /// Finds a key under its stripes; an item whose words outside the checksum are damaged is forgotten.
-    fn find_locked<'w>(
+    pub(crate) fn find_locked<'w>(
         &self,
         store: &'w Store,
         locked: &Locked<'_>,
@@ -358,7 +358,7 @@ impl Worker {
     }
 
     /// Makes room for one write, as long as others let go of what they hold; whether it may be tried again.
-    fn make_room(&mut self, store: &Store, no_room: NoRoom, env: &Env) -> bool {
+    pub(crate) fn make_room(&mut self, store: &Store, no_room: NoRoom, env: &Env) -> bool {
         store.counters(self.participant.place()).direct_reclaims.add(1);
         // As much as a run of its own would take, which is whole pages: with less, it would be tried again for ever.
         let needed = no_room.bytes.next_multiple_of(PAGE_BYTES).max(store.segments.segment_bytes()) as u64;

@@ -219,18 +219,33 @@ impl Connection {
 
 /// Stores every item once with quiet sets, and waits until the server has done the last.
 pub(super) fn fill(address: SocketAddr, items: Items) -> Result<(), Error> {
+    fill_in_steps(address, items, u64::MAX)
+}
+
+/// As [`fill`], waiting for the server each time so many were sent.
+pub(super) fn fill_in_steps(address: SocketAddr, items: Items, step: u64) -> Result<(), Error> {
     let writer = Writer::new(items);
     let mut stream = std::net::TcpStream::connect(address).map_err(broken)?;
+    stream.set_nodelay(true).map_err(broken)?;
     let mut batch = Vec::with_capacity(128 * 1024);
     for key in 0..items.count {
         writer.push_set(&mut batch, key, true);
-        if batch.len() > 64 * 1024 {
+        let is_step = (key + 1) % step == 0;
+        if is_step || batch.len() > 64 * 1024 {
             stream.write_all(&batch).map_err(broken)?;
             batch.clear();
         }
+        if is_step {
+            wait_until_done(&mut stream)?;
+        }
     }
-    batch.extend_from_slice(b"mn\r\n");
     stream.write_all(&batch).map_err(broken)?;
+    wait_until_done(&mut stream)
+}
+
+/// Waits until the server has done everything that was sent on this connection.
+fn wait_until_done(stream: &mut std::net::TcpStream) -> Result<(), Error> {
+    stream.write_all(b"mn\r\n").map_err(broken)?;
     let mut reply = [0; 4];
     stream.read_exact(&mut reply).map_err(broken)?;
     match &reply == b"MN\r\n" {

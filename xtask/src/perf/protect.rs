@@ -100,10 +100,10 @@ pub(super) fn run(args: &[String]) -> Result<(), Error> {
     match figures.failures(&options.selection) {
         0 => Ok(()),
         count if options.quick && !figures.has_errors() => {
-            println!("{count} rows have not reached their goals; with --quick that means nothing");
+            println!("rows that have not reached their goals: {count}; with --quick that means nothing");
             Ok(())
         }
-        count => Err(Error::Failed(format!("{count} rows have not reached their goals"))),
+        count => Err(Error::Failed(format!("rows that have not reached their goals: {count}"))),
     }
 }
 
@@ -230,9 +230,10 @@ fn load_once(load: &Load, amounts: &Amounts, ours: &Path, seed: u64) -> Result<S
     let cpu = server.cpu()? - cpu_before;
     let statistics = server.statistics("integrity")?;
     none_disagreed(&statistics)?;
+    // `share` is of everything since the start of the server, of which the filling is a large part.
     let share = match (counts_before, counts(&statistics)) {
-        (Some(before), Some(after)) => row::share_between(before, after),
-        _ => number(&statistics, "share").ok(),
+        (Some(before), Some(after)) if load.is_recorded() => row::share_between(before, after),
+        _ => None,
     };
     let busy = cores[0].busy_since(cores_before[0]);
     Ok(Sample {
@@ -284,7 +285,8 @@ fn generator_core(workers: &str, validators: &str) -> usize {
 }
 
 fn run_for_latency(server: &Server, amounts: &Amounts, seed: u64) -> Result<[f64; 2], Error> {
-    generator::fill(server.address, amounts.items)?;
+    // The server's figure is of everything since its start. Filled at once, it would be that of a pipeline.
+    generator::fill_in_steps(server.address, amounts.items, CONNECTIONS as u64)?;
     connect(server, Shape::Mixed { depth: 1 }, amounts.items, seed)?.run(Until::Elapsed(amounts.timed))?;
     let statistics = server.statistics("integrity")?;
     none_disagreed(&statistics)?;

@@ -132,6 +132,11 @@ impl Load {
         self.ratio_min
     }
 
+    /// Whether executions leave records that are validated elsewhere, so that there is a share of them.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.flags.iter().any(|flag| matches!(*flag, "orthrus" | "rbv"))
+    }
+
     pub(super) fn verdict(&self, ratio: f64, share: Option<f64>) -> Verdict {
         let Some(ratio_min) = self.ratio_min else {
             return Verdict::None;

@@ -114,7 +114,7 @@ impl Figures {
         }
         let _ = writeln!(
             text,
-            "{rounds} rounds, interleaved; medians of rounds, ratios within a round. p: share of\n\
+            "rounds, interleaved: {rounds}; medians of them, ratios within them. p: share of\n\
              requests that were validated. CPU us: of all processes of the system, per\n\
              request; beside it the ratio. busy: of the system's core."
         );

@@ -5,9 +5,11 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use guard::{Checksum, Core, Digest};
 use store::{Damage, Part, Stats, Store};
 
 use crate::counters::Counter;
+use crate::reaction::{Case, Means, Ration, Reaction, Report};
 use crate::settings::Settings;
 
 /// How long one stretch of checking may take. Maintenance is locked meanwhile.
@@ -41,10 +43,12 @@ pub(crate) struct Integrity {
     pass_us: AtomicU64,
     damaged: Counter,
     went_with_it: Counter,
+    /// Disagreements that came from the store and were passed on.
+    passed_on: Counter,
 }
 
 /// What `stats integrity` shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
     /// The setting.
     pub(crate) items_per_second: u32,
@@ -64,11 +68,16 @@ pub(crate) struct Findings {
     pub(crate) executions: u8,
     /// Commands whose executions did not agree.
     pub(crate) disagreements: u64,
+    /// What was made of that.
+    pub(crate) reaction: Report,
 }
 
 impl Integrity {
     /// The numbers now.
-    pub(crate) fn findings(&self, settings: &Settings, stats: &Stats) -> Findings {
+    pub(crate) fn findings(&self, settings: &Settings, stats: &Stats, reaction: &Reaction) -> Findings {
+        // Read first: what was passed on is counted there before it is counted here.
+        let passed_on = self.passed_on.read();
+        let reaction = reaction.report();
         Findings {
             items_per_second: settings.scrub_items_per_second,
             items: self.items.read(),
@@ -78,15 +87,49 @@ impl Integrity {
             went_with_it: self.went_with_it.read(),
             crc_mismatches: stats.crc_mismatches,
             executions: settings.runs(),
-            disagreements: stats.disagreements,
+            disagreements: stats.disagreements + reaction.disagreements().saturating_sub(passed_on),
+            reaction,
         }
     }
 }
 
-/// Tells of executions that did not agree since the last time: a line each, as many as the store keeps.
-pub(crate) fn tell_disagreements(store: &Store) {
+/// Classes of executions, as the store numbers them.
+const STRATA: [&str; 4] = ["fetch", "put", "delete", "arith"];
+
+/// Passes on what the store noticed since the last time: executions on one core that did not agree. As many as the store
+/// keeps; further ones it has counted.
+pub(crate) fn pass_on_disagreements(store: &Store, counts: &Integrity, reaction: &Reaction, now: u32) {
     for disagreement in store.take_disagreements() {
-        eprintln!("veracache: integrity: executions disagree: {disagreement}");
+        let case = Case {
+            disagreement,
+            stratum: STRATA.get(usize::from(disagreement.stratum.0)).unwrap_or(&"other"),
+            command: b"",
+            keys: &[],
+            item_found: None,
+            item_new: None,
+            checksum: Checksum::Unknown,
+            now: now.into(),
+        };
+        reaction.disagreed(&case, &mut Gone);
+        counts.passed_on.up();
+    }
+    reaction.tick(Instant::now());
+}
+
+/// What can be done about executions that were voted on where they took place: they had no consequence.
+struct Gone;
+
+impl Means for Gone {
+    fn repeat(&mut self) -> Option<Digest> {
+        None
+    }
+
+    fn contain(&mut self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn look_back(&mut self, _: Core) -> u64 {
+        0
     }
 }
 
@@ -105,7 +148,7 @@ impl Scrubber {
         Scrubber {
             waits: settings.evict,
             pace: Pace::new(settings.scrub_items_per_second, Instant::now()),
-            ration: Ration::default(),
+            ration: Ration::new(LINES_PER_SECOND_MAX),
             pass_began: None,
         }
     }
@@ -141,7 +184,7 @@ impl Scrubber {
 
     /// Tells what is still untold, at the end.
     pub(crate) fn finish(self) {
-        self.tell_left_out(self.ration.left_out);
+        self.tell_left_out(self.ration.left_out());
     }
 
     fn tell_left_out(&self, count: u64) {
@@ -200,37 +243,6 @@ impl Pace {
     }
 }
 
-/// How many lines may still be written in this second.
-#[derive(Default)]
-struct Ration {
-    second: Option<Instant>,
-    lines: u32,
-    left_out: u64,
-}
-
-impl Ration {
-    /// Whether one more line may be written. Comes after [`Ration::settle`].
-    fn take(&mut self, now: Instant) -> bool {
-        self.second.get_or_insert(now);
-        if self.lines < LINES_PER_SECOND_MAX {
-            self.lines += 1;
-            return true;
-        }
-        self.left_out += 1;
-        false
-    }
-
-    /// Begins anew when the second is over; how many lines were left out in it.
-    fn settle(&mut self, now: Instant) -> u64 {
-        match self.second {
-            Some(second) if now.saturating_duration_since(second) >= Duration::from_secs(1) => {
-                std::mem::take(self).left_out
-            }
-            _ => 0,
-        }
-    }
-}
-
 /// What is said of one damaged item. What is not known is a question mark, which no encoded key holds.
 struct Line<'a>(&'a Damage);
 
@@ -256,7 +268,7 @@ impl fmt::Display for Line<'_> {
 }
 
 /// A key, percent-encoded but for what RFC 3986 calls unreserved; cut short with a `*` when it is too long.
-struct Encoded<'a>(&'a [u8]);
+pub(crate) struct Encoded<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for Encoded<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -327,19 +339,6 @@ mod tests {
         let mut pace = Pace::new(1_000, start);
         pace.buckets = STRETCH_BUCKETS_MAX;
         assert_eq!(pace.due(start + Duration::from_secs(3_600)), Some(100));
-    }
-
-    #[test]
-    fn lines_are_rationed_and_the_rest_is_counted() {
-        let start = Instant::now();
-        let mut ration = Ration::default();
-        let taken = (0..25).filter(|_| ration.take(start)).count();
-        assert_eq!(taken, LINES_PER_SECOND_MAX as usize);
-        assert_eq!(ration.settle(start + Duration::from_millis(999)), 0);
-        assert_eq!(ration.left_out, 15);
-        assert_eq!(ration.settle(start + Duration::from_secs(1)), 15);
-        assert_eq!(ration.settle(start + Duration::from_secs(2)), 0);
-        assert!(ration.take(start + Duration::from_secs(2)));
     }
 
     #[test]

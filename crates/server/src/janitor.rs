@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::integrity::{Scrubber, tell_disagreements};
+use crate::integrity::{Scrubber, pass_on_disagreements};
 use crate::shared::{Shared, Stop};
 
 /// How long it rests after having worked, and at most when there is nothing to do for long.
@@ -32,7 +32,7 @@ pub(crate) fn run(shared: &Shared) {
             std::thread::yield_now();
             continue;
         }
-        tell_disagreements(&shared.store);
+        pass_on_disagreements(&shared.store, &shared.integrity, &shared.reaction, env.now);
         match scrubber.stretch(&shared.store, &shared.integrity) {
             Some(soon) if soon < rest => std::thread::park_timeout(soon.max(short)),
             _ => {

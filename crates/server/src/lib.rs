@@ -15,14 +15,13 @@ mod line;
 mod listener;
 mod meta;
 mod output;
-#[cfg_attr(not(test), expect(dead_code, reason = "its user is not there yet"))]
 mod placement;
+mod reaction;
 pub mod replica;
 mod run;
 mod session;
 pub mod settings;
 mod shared;
-#[cfg_attr(not(test), expect(dead_code, reason = "its user is not there yet"))]
 mod state_file;
 mod subject;
 mod sys;

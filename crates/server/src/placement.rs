@@ -71,6 +71,7 @@ impl Topology {
         self.place(cpu).filter(|_| !self.is_virtual).map(|place| place.package)
     }
 
+    #[cfg_attr(not(test), expect(dead_code, reason = "threads are not placed yet"))]
     /// How independent validators on some CPUs are of workers on others: that of the worst pair.
     pub(crate) fn independence(&self, workers: &[Core], validators: &[Core]) -> Independence {
         let pairs = workers.iter().flat_map(|worker| validators.iter().map(move |other| (*worker, *other)));
@@ -93,6 +94,7 @@ impl Topology {
         }
     }
 
+    #[cfg_attr(not(test), expect(dead_code, reason = "threads are not placed yet"))]
     /// Divides CPUs among workers and so many validators, so that validators get physical cores of their own where
     /// there are enough, else hardware threads of their own, else the same CPUs as the workers. The last are the
     /// validators'.
@@ -128,8 +130,24 @@ impl Topology {
     }
 
     /// The siblings by what the system says, true or not: where it is wrong, nothing is lost.
-    fn siblings_claimed(&self, cpu: Core) -> Vec<Core> {
+    pub(crate) fn siblings_claimed(&self, cpu: Core) -> Vec<Core> {
         self.place(cpu).map_or_else(|| vec![cpu], |place| place.siblings.clone())
+    }
+
+    /// A real machine with these physical cores, all in one processor.
+    #[cfg(test)]
+    pub(crate) fn of_cores(cores: &[&[u16]]) -> Self {
+        let mut places = Vec::new();
+        for (core, threads) in (0..).zip(cores) {
+            let siblings: Vec<Core> = threads.iter().copied().map(Core).collect();
+            places.extend(siblings.iter().map(|&cpu| Place {
+                cpu,
+                package: 0,
+                core,
+                siblings: siblings.clone(),
+            }));
+        }
+        Topology { places, is_virtual: false }
     }
 
     fn place(&self, cpu: Core) -> Option<&Place> {

@@ -13,6 +13,7 @@ use crate::counters::{Counter, Counters};
 use crate::driver::Waker;
 use crate::integrity::Integrity;
 use crate::listener::Listener;
+use crate::reaction::{Reaction, System};
 use crate::settings::Settings;
 
 /// What all threads of a server share.
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) accepting: Accepting,
     pub(crate) janitor_rounds: Counter,
     pub(crate) integrity: Integrity,
+    pub(crate) reaction: Reaction,
     /// The clock when the server was started.
     pub(crate) started_unix: u32,
     stop: AtomicU8,
@@ -113,6 +115,7 @@ impl Shared {
             accepting: Accepting::default(),
             janitor_rounds: Counter::default(),
             integrity: Integrity::default(),
+            reaction: Reaction::new(&settings, Box::new(System)),
             started_unix: clock.now(),
             clock,
             stop: AtomicU8::new(Stop::Not as u8),

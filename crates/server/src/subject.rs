@@ -87,7 +87,12 @@ impl Subject for Office<'_> {
     }
 
     fn findings(&self) -> Findings {
-        self.shared.integrity.findings(&self.shared.settings, &self.shared.store.stats())
+        let shared = self.shared;
+        shared.integrity.findings(&shared.settings, &shared.store.stats(), &shared.reaction)
+    }
+
+    fn disagreements(&self) -> Vec<String> {
+        self.shared.reaction.recent()
     }
 
     fn conns(&self) -> Vec<Conn> {

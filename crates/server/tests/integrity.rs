@@ -22,16 +22,22 @@ const KEYS: [&str; 9] = [
     "disagreements",
 ];
 
-/// The values of `stats integrity`, in the order of [`KEYS`].
+/// Some values of `stats integrity`, in the order of [`KEYS`].
 fn integrity(client: &mut Client) -> [f64; 9] {
     client.send("stats integrity\r\n");
-    let values = KEYS.map(|key| {
+    let mut lines = Vec::new();
+    loop {
         let line = client.line();
-        let value = line.strip_prefix("STAT ").and_then(|rest| rest.strip_prefix(key));
-        value.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("{key}: {line}"))
-    });
-    client.expect("END\r\n");
-    values
+        if line == "END" {
+            break;
+        }
+        lines.push(line);
+    }
+    KEYS.map(|key| {
+        let begin = format!("STAT {key} ");
+        let value = lines.iter().find_map(|line| line.strip_prefix(&begin));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{key}: {lines:?}"))
+    })
 }
 
 /// Waits for a pass that began after now, so for the second to end from here.

@@ -1,4 +1,4 @@
-//! `stats items`, `slabs`, `sizes`, `conns` and `integrity`.
+//! `stats items`, `slabs`, `sizes`, `conns`, `integrity` and `disagreements`.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -143,4 +143,12 @@ pub(super) fn integrity(findings: &Findings, sink: &mut dyn Sink) {
     put("crc_mismatches", format_args!("{}", findings.crc_mismatches));
     put("executions_per_command", format_args!("{}", findings.executions));
     put("disagreements", format_args!("{}", findings.disagreements));
+    findings.reaction.each(&mut put);
+}
+
+/// `stats disagreements`: the last of them, numbered, with all that is known. memcached has no such group.
+pub(super) fn disagreements(subject: &dyn Subject, sink: &mut dyn Sink) {
+    for (at, line) in subject.disagreements().iter().enumerate() {
+        sink.stat(format_args!("{}", at + 1), format_args!("{line}"));
+    }
 }

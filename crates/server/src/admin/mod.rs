@@ -114,6 +114,8 @@ pub(crate) trait Subject {
     fn census(&mut self) -> Census;
     /// What was checked in memory, and found.
     fn findings(&self) -> Findings;
+    /// The last disagreements, oldest first, a line each.
+    fn disagreements(&self) -> Vec<String>;
     /// Its sockets.
     fn conns(&self) -> Vec<Conn>;
     /// Changes the memory limit; false when that is impossible.
@@ -189,6 +191,7 @@ pub(crate) fn group_stats(group: &[u8], subject: &mut dyn Subject, sink: &mut dy
         b"sizes_enable" => groups::sizes_switch(subject.admin(), true, sink),
         b"sizes_disable" => groups::sizes_switch(subject.admin(), false, sink),
         b"integrity" => groups::integrity(&subject.findings(), sink),
+        b"disagreements" => groups::disagreements(subject, sink),
         b"conns" => groups::conns(subject, sink),
         // What a memcached without external storage says about it: nothing.
         b"extstore" => {}

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use guard::Core;
 use store::View;
 
 use super::*;
 use crate::counters::CounterSums;
+use crate::reaction::Report;
 use crate::settings::{Outcome, parse};
 
 struct Fixed {
@@ -105,7 +107,22 @@ impl Subject for Fixed {
             crc_mismatches: 5,
             executions: 2,
             disagreements: 6,
+            reaction: Report {
+                kinds: [1, 2, 3, 4, 5, 6, 7],
+                verdicts: [8, 9, 10, 11, 12],
+                unvoted: 13,
+                suspects: 14,
+                contained: 15,
+                poisoned_keys: 16,
+                looked_back: 17,
+                quarantined: vec![Core(1), Core(3)],
+                is_ready: true,
+            },
         }
+    }
+
+    fn disagreements(&self) -> Vec<String> {
+        vec!["kind=outcome key=a".into(), "kind=reply key=b".into()]
     }
 
     fn conns(&self) -> Vec<Conn> {
@@ -220,7 +237,16 @@ fn integrity_values_are_not_reset() {
     let expected = "STAT scrub_items_per_second 20000\r\nSTAT scrubbed_items 17\r\nSTAT scrub_passes 2\r\n\
                     STAT scrub_pass_seconds 1.000002\r\nSTAT scrub_damaged 3\r\n\
                     STAT scrub_went_with_damaged 4\r\nSTAT crc_mismatches 5\r\n\
-                    STAT executions_per_command 2\r\nSTAT disagreements 6\r\nEND\r\n";
+                    STAT executions_per_command 2\r\nSTAT disagreements 6\r\n\
+                    STAT disagreements:outcome 1\r\nSTAT disagreements:checksum 2\r\n\
+                    STAT disagreements:reply 3\r\nSTAT disagreements:record 4\r\n\
+                    STAT disagreements:lost 5\r\nSTAT disagreements:stale 6\r\n\
+                    STAT disagreements:resurrected 7\r\nSTAT verdicts:core_intermittent 8\r\n\
+                    STAT verdicts:core_persistent 9\r\nSTAT verdicts:memory 10\r\n\
+                    STAT verdicts:record 11\r\nSTAT verdicts:undecided 12\r\nSTAT unvoted 13\r\n\
+                    STAT suspected_software 14\r\nSTAT contained 15\r\nSTAT poisoned_keys 16\r\n\
+                    STAT looked_back 17\r\nSTAT quarantined_cores 1,3\r\nSTAT ready 1\r\nEND\r\n";
+    server.check("disagreements", "STAT 1 kind=outcome key=a\r\nSTAT 2 kind=reply key=b\r\nEND\r\n");
     server.check("integrity", expected);
     server.check("reset", "RESET\r\n");
     server.check("integrity", expected);

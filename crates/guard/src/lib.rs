@@ -175,7 +175,7 @@ pub use record::{Draft, Record};
 pub use replay::{Finding, Replayed, Replayer, Step, replay};
 pub use replica::{
     ACK_BYTES, Ack, BATCH_BYTES_MAX, BATCH_BYTES_MIN, BadAck, BadBytes, Batch, BatchWriter, Gap, Remote,
-    Replica,
+    Replica, Turn,
 };
 pub use ring::{Append, Next, Reader, Writer, ring};
 pub use sample::{Budget, Coverage, Sampler, Sampling};

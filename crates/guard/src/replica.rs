@@ -87,6 +87,17 @@ pub struct Replica {
     record: Record,
 }
 
+/// What came of a record at a replica, unless it was a disagreement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The execution is right.
+    Agrees,
+    /// Nothing can be said about it, and nothing will be.
+    Unknown,
+    /// Its turn has not come: something has to happen first that another ring tells of. Nothing was done.
+    Later,
+}
+
 /// How far a replica has come: everything up to `confirmed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
@@ -233,7 +244,7 @@ impl Replica {
 
     /// Has `confirm` repeat the batch's records and say whether they are right, up to the first disagreement. Records that
     /// came before are passed over; so after an acknowledgement with a disagreement the same batch is given again, until there
-    /// is none.
+    /// is none. The same holds when a record's turn has not come, [`Turn::Later`], which ends it as well.
     ///
     /// `confirm` may act on what it computed, to keep a second state in step with the first.
     ///
@@ -246,7 +257,7 @@ impl Replica {
         batch: &Batch<'_>,
         core: Core,
         tally: &Tally,
-        mut confirm: impl FnMut(&Record) -> Result<(), Mismatch>,
+        mut confirm: impl FnMut(&Record) -> Result<Turn, Mismatch>,
     ) -> Result<Ack, Gap> {
         let (mut at, mut near) = (0, batch.first);
         for _ in 0..batch.count {
@@ -261,9 +272,14 @@ impl Replica {
             if seq > self.next {
                 return Err(Gap { expected: self.next, found: seq });
             }
+            let turn = confirm(&self.record);
+            if turn == Ok(Turn::Later) {
+                break;
+            }
             self.next += 1;
-            match confirm(&self.record) {
-                Ok(()) => tally.count_validated(stratum),
+            match turn {
+                Ok(Turn::Agrees) => tally.count_validated(stratum),
+                Ok(_) => {}
                 Err(mismatch) => {
                     tally.count_disagreement(stratum);
                     let site = Site { stratum, first_core, second_core: core };
@@ -524,8 +540,8 @@ mod tests {
         batch.bytes().to_vec()
     }
 
-    fn confirm(record: &Record) -> Result<(), Mismatch> {
-        replay::<_, Diverse>(&Counter::default(), record)?.agrees()
+    fn confirm(record: &Record) -> Result<Turn, Mismatch> {
+        replay::<_, Diverse>(&Counter::default(), record)?.agrees().map(|()| Turn::Agrees)
     }
 
     fn remote() -> (Remote, Holder) {
@@ -588,6 +604,24 @@ mod tests {
         assert_eq!(apply(1, 3), (Ok(3), vec![]));
         assert_eq!(apply(5, 6), (Err(Gap { expected: 4, found: 5 }), vec![]));
         assert_eq!(apply(5, 6), (Ok(6), vec![5, 6]), "the state was brought to that before it");
+    }
+
+    #[test]
+    fn a_record_whose_turn_has_not_come_is_given_again() {
+        let bytes = bytes_of_batch(&records(&[0; 4]));
+        let (batch, _) = Batch::decode(&bytes).expect("a batch").expect("all of it");
+        let (mut replica, tally) = (Replica::new(1), Tally::new(2));
+        let mut seen = Vec::new();
+        for (due, confirmed) in [(3, 2), (3, 2), (4, 3), (9, 4)] {
+            let ack = replica.apply(&batch, Core(9), &tally, |record| {
+                seen.push(record.seq());
+                let turn = if record.seq() == 1 { Turn::Unknown } else { Turn::Agrees };
+                Ok(if record.seq() < due { turn } else { Turn::Later })
+            });
+            assert_eq!(ack, Ok(Ack { confirmed, disagreements: 0, disagreement: None }));
+        }
+        assert_eq!(seen, [1, 2, 3, 3, 3, 4, 4]);
+        assert_eq!(tally.counted(Stratum(1)).validated, 3, "of the first, nothing was known");
     }
 
     #[test]

@@ -86,29 +86,30 @@ impl Operator for Decision<'_> {
 }
 
 impl Store {
-    /// Decides a command that was looked up by `hash`.
+    /// Decides a command that was looked up by `hash`, on a core.
     #[inline]
     pub(crate) fn decide<'a>(
         &self,
         redundancy: Option<Repeated>,
+        core: Core,
         case: &Case<'a>,
         env: &Env,
         hash: Hash,
     ) -> Result<Effect<'a>, Refused> {
         match redundancy {
             None => Ok(compute(&case.request, env, case.sight.map(|sight| sight.view))),
-            Some(redundancy) => self.decide_again(redundancy, case, env, hash),
+            Some(redundancy) => self.decide_again(redundancy, core, case, env, hash),
         }
     }
 
     fn decide_again<'a>(
         &self,
         redundancy: Repeated,
+        core: Core,
         case: &Case<'a>,
         env: &Env,
         hash: Hash,
     ) -> Result<Effect<'a>, Refused> {
-        let core = Core(case.sight.map_or(0, |sight| sight.item.core()));
         let site = Site { stratum: stratum(&case.request), first_core: core, second_core: core };
         let decision = Decision { store: self, tables_bytes_max: TABLES_BYTES_MAX };
         let repeat = redundancy.run(&decision, case, env, site);
@@ -223,6 +224,7 @@ mod tests {
         let (store, mut worker) = store(redundancy);
         let env = store.env(1_000);
         assert_eq!(worker.execute(&set(b"old"), &env).status, Status::Stored);
+        worker.set_core(7);
         SICK.set(sick);
         let answer = worker.execute(&set(b"new"), &env).status;
         SICK.set(0);
@@ -231,6 +233,8 @@ mod tests {
         let there = worker.execute(&GET, &env).item.map(|item| item.value.to_vec());
         assert_eq!(there.as_deref(), Some(value), "{what}");
         let reported = store.take_disagreements();
+        // Where it happened, and not where the item was written.
+        assert!(reported.iter().all(|disagreement| disagreement.first_core == Core(7)), "{what}");
         assert_eq!(
             (reported.len(), store.stats().disagreements as usize),
             (disagreements, disagreements),

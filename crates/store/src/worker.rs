@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use guard::Repeated;
+use guard::{Core, Repeated};
 
 use crate::CLASSES;
 use crate::commit::{Commit, Failed, NoRoom};
@@ -206,7 +206,8 @@ impl Worker {
         };
         let sight = found.zip(view).map(|(found, view)| store.sight(found.entry.location(), view));
         // What is refused here is looked at again under the stripes.
-        let effect = store.decide(self.redundancy, &Case { request: *request, sight }, env, hash).ok()?;
+        let case = Case { request: *request, sight };
+        let effect = store.decide(self.redundancy, Core(self.core), &case, env, hash).ok()?;
         match (&effect.change, found) {
             (Change::None, _) => {}
             (Change::Amend(Amend { access: true, token_sent: false, exptime: None }), Some(found)) => {
@@ -303,7 +304,7 @@ impl Worker {
             let found = self.find_locked(store, &locked, request.key);
             let sight = found.map(|(found, view)| store.sight(found.entry.location(), view));
             let case = Case { request: *request, sight };
-            let effect = match (store.decide(self.redundancy, &case, env, hash), found) {
+            let effect = match (store.decide(self.redundancy, Core(self.core), &case, env, hash), found) {
                 (Ok(effect), _) => effect,
                 (Err(Refused::Damaged), Some((found, _))) => {
                     let counters = store.counters(self.participant.place());

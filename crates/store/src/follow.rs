@@ -14,7 +14,6 @@ use guard::{Digest, Diverse, Kind, Mismatch, Side};
 use crate::commit::{Commit, Failed};
 use crate::crc::crc32c;
 use crate::decide::{Case, Decision, Sight};
-use crate::index::Hash;
 use crate::options::Error;
 use crate::replay::{Look, TABLES_BYTES_MAX, flaw, parts_of};
 use crate::request::{
@@ -27,6 +26,9 @@ use crate::worker::{Answer, TRIES_MAX, Worker};
 
 /// Bytes a follower keeps behind each value.
 pub const BIRTH_BYTES: u32 = 8;
+
+/// Values up to this long are part of the replies that are compared.
+pub const SMALL_BYTES_MAX: usize = 16 << 10;
 
 /// Buckets looked at in one step of a sweep.
 const SWEEP_BUCKETS: usize = 256;
@@ -47,6 +49,9 @@ pub struct Told {
     pub found: Option<Version>,
     /// The version that was published.
     pub published: Option<Version>,
+    /// CRC-32C of the value found, as it lies in memory there, if it is longer than [`SMALL_BYTES_MAX`]: replies that hold
+    /// it are compared without it.
+    pub found_crc: u32,
     /// CRC-32C of the value published, as it lies in memory there.
     pub value_crc: u32,
 }
@@ -101,11 +106,16 @@ impl Look<'_> {
             let birth = store.segments.at(store.segments.of(location)).birth();
             Some(Version { cas: store.cas_of(location, item), birth })
         };
-        let value = trace.published.and_then(|location| self.item(location).ok()).map(|item| item.value());
+        let crc = |location, least| {
+            let value = self.item(location).ok()?.value();
+            (value.len() > least).then(|| crc32c(0, value))
+        };
+        let found = trace.found.map(|seen| seen.location);
         Told {
-            found: trace.found.and_then(|seen| version(seen.location)),
+            found: found.and_then(version),
             published: trace.published.and_then(version),
-            value_crc: value.map_or(0, |value| crc32c(0, value)),
+            found_crc: found.and_then(|location| crc(location, SMALL_BYTES_MAX)).unwrap_or(0),
+            value_crc: trace.published.and_then(|location| crc(location, 0)).unwrap_or(0),
         }
     }
 }
@@ -116,6 +126,12 @@ impl Look<'_> {
 pub struct Fence(u64);
 
 impl Store {
+    /// From when access times count, in Unix seconds.
+    #[must_use]
+    pub fn start_unix(&self) -> u32 {
+        self.options.start_unix
+    }
+
     /// Sets up a fence: now.
     #[must_use]
     pub fn fence(&self) -> Fence {
@@ -129,17 +145,43 @@ impl Store {
     }
 }
 
-impl Trace {
-    /// Whether an item was found, alive or not.
-    #[must_use]
-    pub fn has_found(&self) -> bool {
-        self.found.is_some()
+impl Worker {
+    /// Shows items with their real cas ids, as [`Worker::scan`] does.
+    pub fn copies(&mut self, cursor: &mut Cursor, buckets: usize, visit: &mut dyn FnMut(&View<'_>)) -> bool {
+        let store = Arc::clone(self.store());
+        self.scan(cursor, buckets, &mut |view| {
+            if let Some(view) = real(&store, view) {
+                visit(&view);
+            }
+        })
     }
 
-    /// Whether a version was published.
+    /// The item under a key, with its real cas id; nobody notices the access.
+    pub fn copy(&mut self, key: &[u8]) -> Option<View<'_>> {
+        self.begin();
+        let store = self.shared();
+        let found = store.index.find(store.hash(key), |location| store.has_key(location, key))?;
+        real(store, &store.view(found.entry.location())?)
+    }
+}
+
+/// What is shown of an item, with its real cas id; none if it was replaced meanwhile.
+fn real<'v>(store: &Store, view: &View<'v>) -> Option<View<'v>> {
+    if store.options.cas {
+        return Some(*view);
+    }
+    let found = store.index.find(store.hash(view.key), |location| store.has_key(location, view.key))?;
+    let item = store.item(found.entry.location());
+    let cas = store.cas_of(found.entry.location(), item);
+    std::ptr::eq(item.value(), view.value).then_some(View { cas, ..*view })
+}
+
+impl Trace {
+    /// Whether the version found could be seen: not expired, not flushed.
     #[must_use]
-    pub fn has_published(&self) -> bool {
-        self.published.is_some()
+    pub fn is_found_alive(&self, version: Version) -> bool {
+        let exptime = self.found.map_or(0, |seen| seen.exptime);
+        Own { version, exptime, accessed: 0 }.is_alive(&self.env)
     }
 }
 
@@ -192,7 +234,7 @@ impl Follower {
 
     /// Executes what was executed elsewhere, on the version that was found there: the follower's own, or none, or one
     /// that was dead and of which nothing is left here.
-    pub fn follow<'f>(&'f mut self, trace: &Trace, told: &Told, request: &Request<'f>) -> Followed<'f> {
+    pub fn follow<'f>(&'f mut self, trace: &Trace, told: &Told, request: &Request<'_>) -> Followed<'f> {
         let Follower { worker, shows_cas, value } = self;
         worker.begin();
         let store: &'f Store = worker.shared();
@@ -200,12 +242,12 @@ impl Follower {
         for _ in 0..TRIES_MAX {
             let locked = store.index.lock(hash);
             let found = worker.find_locked(store, &locked, request.key);
-            let seen = told_view(trace, told, *shows_cas, request.key, found.map(|(_, view)| view));
+            let seen = told_view(trace, told, *shows_cas, found.map(|(_, view)| view));
             let sight = found.zip(seen).map(|((found, _), view)| {
                 let sight = store.sight(found.entry.location(), view);
                 Sight { view, ..sight }
             });
-            let effect = match decide(store, trace, request, sight, seen) {
+            let effect = match decide(store, trace, told, request, sight, seen) {
                 Ok(effect) => effect,
                 Err(None) => {
                     let counters = store.counters(worker.participant.place());
@@ -324,26 +366,20 @@ impl Follower {
         more
     }
 
-    /// The hash of a key in this store.
+    /// A number that stands for a key in this store.
     #[must_use]
-    pub fn hash(&self, key: &[u8]) -> Hash {
-        self.worker.hash(key)
+    pub fn number_of(&self, key: &[u8]) -> u64 {
+        self.worker.hash(key).0
     }
 }
 
 /// What the other store saw under the key, as far as it can be had: the value is the follower's own. Of an item that
 /// was dead there the value doesn't matter.
-fn told_view<'a>(
-    trace: &Trace,
-    told: &Told,
-    shows_cas: bool,
-    key: &'a [u8],
-    own: Option<View<'a>>,
-) -> Option<View<'a>> {
+fn told_view<'a>(trace: &Trace, told: &Told, shows_cas: bool, own: Option<View<'a>>) -> Option<View<'a>> {
     let (seen, version) = (trace.found?, told.found?);
     let value = own.map_or(&[][..], |own| split(own.value).0);
     Some(View {
-        key: own.map_or(key, |own| own.key),
+        key: own.map_or(&[], |own| own.key),
         value,
         flags: own.map_or(0, |own| own.flags),
         exptime: seen.exptime,
@@ -360,6 +396,7 @@ fn told_view<'a>(
 fn decide<'a>(
     store: &Store,
     trace: &Trace,
+    told: &Told,
     request: &Request<'a>,
     sight: Option<Sight<'a>>,
     seen: Option<View<'a>>,
@@ -376,6 +413,10 @@ fn decide<'a>(
         crate::operator::compute(request, &trace.env, seen)
     };
     guard::compare(Kind::Outcome, Digest(trace.effect.into()), Digest(digest_of(&effect).into()))?;
+    if let Some(own) = seen.filter(|own| own.value.len() > SMALL_BYTES_MAX) {
+        let crc = crc32c(0, own.value);
+        guard::compare(Kind::Checksum, Digest(told.found_crc.into()), Digest(crc.into()))?;
+    }
     Ok(effect)
 }
 

@@ -29,10 +29,11 @@ mod worker;
 
 pub use crc::{crc32c, crc32c_by_tables};
 pub use draft::{Draft, Pinned};
-pub use follow::{BIRTH_BYTES, Fence, Followed, Follower, Own, Told, Version};
+pub use follow::{BIRTH_BYTES, Fence, Followed, Follower, Own, SMALL_BYTES_MAX, Told, Version};
 pub use index::Hash;
 pub use operator::{absolute, compute, is_alive};
 pub use options::{Error, Stats, StoreOptions};
+pub use record::Needs;
 pub use replay::{Inspector, Look, nothing, senseless};
 pub use request::{
     Amend, Arith, Change, Delete, Digits, Direction, Effect, Env, Exptime, Fetch, NewCas, NewValue, Op, Put,

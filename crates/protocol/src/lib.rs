@@ -9,6 +9,7 @@
 //! | text, classic and meta | [`parse`], [`payload`]; [`text`], [`meta_reply`] | [`encode`]; [`reply`] |
 //! | binary | [`binary::parse`]; [`binary::success`] and others | [`binary::encode`]; [`binary::parse_reply`] |
 //! | line protocol | [`line::parse`]; [`line::value`], [`line::Object`] | – |
+//! | a value's own checksum | [`checked`] | [`checked`] |
 //!
 //! * What is understood, what is refused, with which text, and what is dropped behind it follows memcached 1.6.45 byte
 //!   for byte. `testdata/README.md` lists where it does not, and why.
@@ -45,6 +46,7 @@
 
 pub mod base64;
 pub mod binary;
+pub mod checked;
 mod command;
 mod encode;
 mod keys;

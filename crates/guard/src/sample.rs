@@ -201,6 +201,18 @@ impl Sampler {
         self.set_shares();
     }
 
+    /// The window that began last.
+    #[must_use]
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// The share with which executions of a stratum are chosen now.
+    #[must_use]
+    pub fn share(&self, stratum: Stratum) -> f64 {
+        self.strata.get(usize::from(stratum.0)).map_or(1.0, |state| state.share)
+    }
+
     /// What became of a stratum's executions.
     #[must_use]
     pub fn coverage(&self, stratum: Stratum) -> Coverage {

@@ -134,6 +134,12 @@ impl Confirmer {
 }
 
 impl Holder {
+    /// The watermark, leaving refusals for the next [`poll`](Holder::poll).
+    #[must_use]
+    pub fn confirmed(&self) -> Seq {
+        self.shared.confirmed.load(Ordering::Acquire)
+    }
+
     /// The watermark: what is held for records up to it may be let out, but for the refused ones.
     ///
     /// `refused` is called first, with every range of records that was refused since the last call. A range may reach over

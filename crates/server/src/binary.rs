@@ -14,6 +14,7 @@ use crate::meta;
 use crate::output::Output;
 use crate::session::{Fill, Outcome, Work, wants_draft};
 use crate::settings::MEMCACHED_VERSION;
+use crate::strata::Dialect;
 use crate::text::put_mode;
 
 /// Uses the command at the front of the input.
@@ -26,19 +27,50 @@ pub(crate) fn command(input: &[u8], executor: &mut Executor<'_>, out: &mut Outpu
             out.say(|bytes| wire::failure(&head, status, bytes));
             if close { Outcome::Close } else { Outcome::Then(used, Work::Swallow(swallow)) }
         }
-        Step::Command { head, command, used } => match command {
-            Command::Store(store) => storage(&head, &store, input, used, executor, out),
-            Command::Quit { quiet } => {
-                if !quiet {
-                    out.say(|bytes| wire::success(&head, 0, bytes));
+        Step::Command { head, command, used } => {
+            let reply = out.mark();
+            executor.dialect = Dialect::Binary;
+            let outcome = match command {
+                Command::Store(store) => storage(&head, &store, input, used, executor, out),
+                Command::Quit { quiet } => {
+                    if !quiet {
+                        out.say(|bytes| wire::success(&head, 0, bytes));
+                    }
+                    Outcome::Close
                 }
-                Outcome::Close
-            }
-            _ => {
-                execute(&head, &command, executor, out);
-                Outcome::Used(used)
-            }
-        },
+                _ => {
+                    execute(&head, &command, executor, out);
+                    Outcome::Used(used)
+                }
+            };
+            executor.record(&[&input[..used]], out, reply);
+            outcome
+        }
+    }
+}
+
+/// Executes a request again that was recorded without its value.
+pub(crate) fn repeat(request: &[u8], executor: &mut Executor<'_>, out: &mut Output) {
+    executor.dialect = Dialect::Binary;
+    match wire::parse(request) {
+        Step::Command { head, command: Command::Store(store), .. } => {
+            let mode = put_mode(store.verb);
+            let value = executor.replay().map_or(&[][..], |replay| replay.received(mode, store.len as usize));
+            let answer = executor.put(store.key, put(&head, &store, value));
+            let (status, cas) = (answer.status, answer.item.map_or(0, |item| item.cas));
+            stored(&head, &store, status, cas, executor, out);
+        }
+        Step::Command {
+            head,
+            command:
+                command @ (Command::Get { .. }
+                | Command::Touch { .. }
+                | Command::Delete { .. }
+                | Command::Arith(_)),
+            ..
+        } => execute(&head, &command, executor, out),
+        // Nothing else was ever recorded.
+        _ => {}
     }
 }
 
@@ -49,9 +81,12 @@ pub(crate) fn finish(request: &[u8], draft: Draft, executor: &mut Executor<'_>, 
         // It was a storage command when its value was still to come.
         return out.refuse();
     };
+    let reply = out.mark();
+    executor.dialect = Dialect::Binary;
     let answer = executor.put_draft(draft, store.key, put(&head, &store, &[]));
     let (status, cas) = (answer.status, answer.item.map_or(0, |item| item.cas));
     stored(&head, &store, status, cas, executor, out);
+    executor.record(&[request], out, reply);
 }
 
 /// A storage command: its value is there, or begins to arrive, or can't be stored.

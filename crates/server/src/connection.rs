@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use guard::Seq;
+
 use crate::driver::{self, Moved};
 use crate::execute::Executor;
 use crate::output::Output;
@@ -81,6 +83,8 @@ pub(crate) struct Connection {
     closing: bool,
     /// Whether the worker has it in its queue.
     pub(crate) queued: bool,
+    /// Whether the worker has it among those that wait to be confirmed.
+    pub(crate) holding: bool,
 }
 
 /// What becomes of a connection after a turn.
@@ -90,6 +94,8 @@ pub(crate) enum After {
     Wait,
     /// It can go on when others had their turn.
     Again,
+    /// It waits until what it has to send is confirmed.
+    Hold,
     /// It is finished.
     Close,
 }
@@ -115,6 +121,7 @@ impl Connection {
             ended: false,
             closing: false,
             queued: false,
+            holding: false,
         }
     }
 
@@ -133,6 +140,27 @@ impl Connection {
         self.unsent.is_some()
     }
 
+    /// The record that has to be confirmed before anything is sent; 0 for none.
+    pub(crate) fn awaits(&self) -> Seq {
+        self.unsent.as_ref().map_or(0, |unsent| unsent.awaits())
+    }
+
+    /// Takes replies back whose records were refused.
+    pub(crate) fn retract(&mut self, is_refused: impl Fn(Seq) -> bool) {
+        if let Some(unsent) = &mut self.unsent
+            && !unsent.retract(is_refused)
+        {
+            self.closing = true;
+        }
+    }
+
+    /// What was held may be sent.
+    pub(crate) fn release(&mut self) {
+        if let Some(unsent) = &mut self.unsent {
+            unsent.release();
+        }
+    }
+
     /// Goes on as far as it may: sends what waits, then reads, executes and sends.
     pub(crate) fn turn(&mut self, desk: &mut Desk<'_>) -> After {
         if let Some(unsent) = self.unsent.take() {
@@ -147,7 +175,7 @@ impl Connection {
         self.face.set_state(State::Executing);
         self.face.active_unix.store(desk.executor.now(), Relaxed);
         desk.executor.begin_turn();
-        desk.output.set_runs(desk.executor.shared.settings.runs());
+        desk.output.set_runs(desk.executor.runs());
         let mut after = self.work(desk);
         if let Some(interrupted) = self.send(desk) {
             after = interrupted;
@@ -295,6 +323,10 @@ impl Connection {
 
     /// Sends what is in the output. `None` when all is sent.
     fn send(&mut self, desk: &mut Desk<'_>) -> Option<After> {
+        if desk.output.awaits() > 0 {
+            self.unsent = Some(Box::new(std::mem::take(desk.output)));
+            return Some(After::Hold);
+        }
         let before = desk.output.queued();
         let moved = if before == 0 { Moved::Bytes(0) } else { desk.output.send(&self.face.socket) };
         desk.executor.counters().bytes_written.add((before - desk.output.queued()) as u64);

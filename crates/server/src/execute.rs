@@ -3,15 +3,21 @@
 //! Each protocol turns its commands into the store's four operations and the answers back into its own bytes; what
 //! is counted is counted here, for all of them alike.
 
+use guard::{Append, Core, Digest, Disagreement, Kind, Mismatch, Site};
 use store::{Answer, Arith, Delete, Direction, Draft, Env, Fetch, Hash, Op, Put, Request, Status, View};
-
-use guard::{Digest, Disagreement, Kind, Mismatch, Site};
 
 use crate::admin::{Seen, item_bytes};
 use crate::counters::Counters;
-use crate::output::{COPY_BYTES_MAX, Output};
+use crate::output::{COPY_BYTES_MAX, Mark, Output};
+use crate::recorder::{COMMAND_BYTES_MAX, Coverage, Recorder};
+use crate::replay::Replay;
 use crate::shared::Shared;
+use crate::strata::{Dialect, stratum};
 use crate::subject::Office;
+use crate::sys;
+
+/// How often a command is executed at once whose reply has to be sure and whose record finds no room.
+const RUNS_WITHOUT_RECORD: u8 = 2;
 
 /// What a worker lends to whoever executes commands.
 pub(crate) struct Executor<'w> {
@@ -21,6 +27,18 @@ pub(crate) struct Executor<'w> {
     pub(crate) env: Env,
     /// Commands that may still be executed in this turn.
     left: u32,
+    /// What the command that is executed was written in.
+    pub(crate) dialect: Dialect,
+    /// How often commands are read, decided and answered.
+    runs: u8,
+    records: Option<Records<'w>>,
+    replay: Option<Replay<'w>>,
+}
+
+/// Where what is executed is written down.
+pub(crate) struct Records<'w> {
+    pub(crate) recorder: &'w mut Recorder,
+    pub(crate) coverage: &'w Coverage,
 }
 
 impl<'w> Executor<'w> {
@@ -30,7 +48,102 @@ impl<'w> Executor<'w> {
         counters: &'w Counters,
         env: Env,
     ) -> Self {
-        Executor { store, shared, counters, env, left: u32::MAX }
+        let runs = shared.reaction.runs(shared.settings.runs());
+        let dialect = Dialect::Classic;
+        Executor { store, shared, counters, env, left: u32::MAX, dialect, runs, records: None, replay: None }
+    }
+
+    /// The same, writing down what is executed.
+    pub(crate) fn recording(self, records: Option<Records<'w>>) -> Self {
+        Executor { records, ..self }
+    }
+
+    /// The same, for one command whose execution is repeated.
+    pub(crate) fn replaying(self, replay: Replay<'w>) -> Self {
+        Executor { replay: Some(replay), runs: 1, ..self }
+    }
+
+    /// How often commands are read, decided and answered.
+    pub(crate) fn runs(&self) -> u8 {
+        self.runs
+    }
+
+    /// What is repeated, if this is a repetition.
+    pub(crate) fn replay(&self) -> Option<&Replay<'w>> {
+        self.replay.as_ref()
+    }
+
+    /// Ends a repetition.
+    pub(crate) fn into_replay(self) -> Option<Replay<'w>> {
+        self.replay
+    }
+
+    /// A command comes next, or a key of one that has several. Where replies wait to be confirmed and there is no room for
+    /// another record, it is executed twice at once instead.
+    #[inline]
+    pub(crate) fn begin(&mut self, out: &mut Output) {
+        if let Some(records) = &self.records
+            && records.recorder.is_sync
+        {
+            let has_room = self.store.has_record_room(COMMAND_BYTES_MAX);
+            self.set_runs(if has_room { 1 } else { RUNS_WITHOUT_RECORD }, out);
+        }
+    }
+
+    #[inline]
+    fn set_runs(&mut self, runs: u8, out: &mut Output) {
+        let runs = self.shared.reaction.runs(runs.max(self.shared.settings.runs()));
+        if runs != self.runs {
+            self.runs = runs;
+            self.store.set_redundancy(runs);
+            out.set_runs(runs);
+        }
+    }
+
+    /// Completes the record of what was executed last, if there is to be one: by the command without its value, and by
+    /// the reply, which begins at the mark.
+    #[inline]
+    pub(crate) fn record(&mut self, command: &[&[u8]], out: &mut Output, reply: Mark) {
+        self.record_part(command, out, reply, true);
+    }
+
+    /// The same for one key of several.
+    #[inline]
+    pub(crate) fn record_part(&mut self, command: &[&[u8]], out: &mut Output, reply: Mark, is_last: bool) {
+        let Some(records) = &mut self.records else { return };
+        let Some(mut trace) = self.store.take_trace() else { return };
+        trace.at_ns = records.recorder.time();
+        trace.is_last = is_last;
+        let stratum = records.recorder.stratum();
+        let append = self.store.record(&trace, stratum, store::digest(out.since(reply)), command);
+        records.recorder.count(append, records.coverage);
+        if records.recorder.is_sync
+            && let Append::Recorded(seq) = append
+        {
+            out.hold(seq, reply, is_last && self.dialect == Dialect::Classic, self.dialect);
+        }
+    }
+
+    /// Executes a request: in the store, or again from its record.
+    #[inline]
+    fn execute(&mut self, hash: Hash, request: &Request<'_>) -> Answer<'_> {
+        if let Some(replay) = &mut self.replay {
+            return replay.execute(request);
+        }
+        self.decide_on_record(&request.op);
+        self.store.execute_hashed(hash, request, &self.env)
+    }
+
+    /// Decides whether the next execution is recorded.
+    #[inline]
+    fn decide_on_record(&mut self, op: &Op<'_>) {
+        if let Some(records) = &mut self.records {
+            let wanted = records.recorder.wants(stratum(self.dialect, op), records.coverage);
+            if records.recorder.is_sync && self.runs > 1 {
+                records.coverage.repeated.up();
+            }
+            self.store.trace_next(wanted && !(records.recorder.is_sync && self.runs > 1));
+        }
     }
 
     pub(crate) fn counters(&self) -> &'w Counters {
@@ -59,7 +172,7 @@ impl<'w> Executor<'w> {
     #[inline]
     pub(crate) fn understand<T: PartialEq>(&self, understand: impl Fn() -> T) -> Option<T> {
         let first = understand();
-        for _ in 1..self.shared.settings.runs() {
+        for _ in 1..self.runs {
             // So that the compiler can't take an earlier reading for this one.
             let again = std::hint::black_box(&understand)();
             if again != first {
@@ -79,7 +192,9 @@ impl<'w> Executor<'w> {
     #[cold]
     pub(crate) fn report(&self, kind: Kind) {
         let mismatch = Mismatch { kind, expected: Digest(0), found: Digest(0), bit: None };
-        self.shared.store.report(Disagreement::new(Site::default(), mismatch, 0..=0));
+        let core = Core(sys::current_cpu());
+        let site = Site { first_core: core, second_core: core, ..Site::default() };
+        self.shared.store.report(Disagreement::new(site, mismatch, 0..=0));
     }
 
     /// The server, for statistics and administration.
@@ -91,7 +206,8 @@ impl<'w> Executor<'w> {
     #[inline]
     pub(crate) fn fetch(&mut self, key: &[u8], hash: Hash, fetch: Fetch) -> Answer<'_> {
         let (counters, shared) = (self.counters, self.shared);
-        let answer = self.store.execute_hashed(hash, &Request { key, op: Op::Fetch(fetch) }, &self.env);
+        let counts_keys = self.counts_keys();
+        let answer = self.execute(hash, &Request { key, op: Op::Fetch(fetch) });
         // What was created because nothing was there counts as found, as with memcached.
         let hit = answer.item.is_some();
         if fetch.touch.is_some() {
@@ -101,7 +217,7 @@ impl<'w> Executor<'w> {
             counters.cmd_get.up();
             if hit { &counters.get_hits } else { &counters.get_misses }.up();
         }
-        if shared.admin.detail_enabled() {
+        if counts_keys {
             shared.admin.seen(key, if hit { Seen::Hit } else { Seen::Miss });
         }
         answer
@@ -110,7 +226,13 @@ impl<'w> Executor<'w> {
     /// Looks at an item without anybody noticing.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Option<View<'_>> {
         let fetch = Fetch { bump: false, ..Fetch::default() };
-        self.store.execute(&Request { key, op: Op::Fetch(fetch) }, &self.env).item
+        let hash = self.store.hash(key);
+        self.execute(hash, &Request { key, op: Op::Fetch(fetch) }).item
+    }
+
+    /// Whether it is counted by the keys' prefixes what is done to them.
+    fn counts_keys(&self) -> bool {
+        self.shared.admin.detail_enabled() && self.replay.is_none()
     }
 
     /// Asks for the memory of several keys at once.
@@ -139,32 +261,41 @@ impl<'w> Executor<'w> {
     /// Executes a put and counts it.
     #[inline]
     pub(crate) fn put(&mut self, key: &[u8], put: Put<'_>) -> Answer<'_> {
-        let (counters, shared) = (self.counters, self.shared);
-        let answer = self.store.execute(&Request { key, op: Op::Put(put) }, &self.env);
-        count_put(counters, shared, key, &put, answer.status);
+        let (counters, shared, counts_keys) = (self.counters, self.shared, self.counts_keys());
+        let hash = self.store.hash(key);
+        let answer = self.execute(hash, &Request { key, op: Op::Put(put) });
+        count_put(counters, &put, answer.status);
+        if counts_keys && was_put(answer.status) {
+            shared.admin.seen(key, Seen::Set);
+        }
         answer
     }
 
     /// Executes a put whose value is in a draft, and counts it.
     pub(crate) fn put_draft(&mut self, draft: Draft, key: &[u8], put: Put<'_>) -> Answer<'_> {
-        let (counters, shared) = (self.counters, self.shared);
+        let (counters, shared, counts_keys) = (self.counters, self.shared, self.counts_keys());
+        self.decide_on_record(&Op::Put(put));
         let answer = self.store.finish(draft, &Request { key, op: Op::Put(put) }, &self.env);
-        count_put(counters, shared, key, &put, answer.status);
+        count_put(counters, &put, answer.status);
+        if counts_keys && was_put(answer.status) {
+            shared.admin.seen(key, Seen::Set);
+        }
         answer
     }
 
     /// Executes a delete and counts it.
     #[inline]
     pub(crate) fn delete(&mut self, key: &[u8], delete: Delete) -> Answer<'_> {
-        let (counters, shared) = (self.counters, self.shared);
-        let answer = self.store.execute(&Request { key, op: Op::Delete(delete) }, &self.env);
+        let (counters, shared, counts_keys) = (self.counters, self.shared, self.counts_keys());
+        let hash = self.store.hash(key);
+        let answer = self.execute(hash, &Request { key, op: Op::Delete(delete) });
         match answer.status {
             Status::Deleted => counters.delete_hits.up(),
             Status::NotFound => counters.delete_misses.up(),
             // Another cas id than the one asked for, or no decision: neither, as with memcached.
             _ => {}
         }
-        if shared.admin.detail_enabled() {
+        if counts_keys {
             shared.admin.seen(key, Seen::Delete);
         }
         answer
@@ -173,7 +304,8 @@ impl<'w> Executor<'w> {
     /// Executes an arithmetic operation and counts it.
     pub(crate) fn arith(&mut self, key: &[u8], arith: Arith) -> Answer<'_> {
         let counters = self.counters;
-        let answer = self.store.execute(&Request { key, op: Op::Arith(arith) }, &self.env);
+        let hash = self.store.hash(key);
+        let answer = self.execute(hash, &Request { key, op: Op::Arith(arith) });
         let counter = match (arith.direction, answer.status) {
             (Direction::Incr, Status::NotFound) => Some(&counters.incr_misses),
             (Direction::Incr, Status::Stored) => Some(&counters.incr_hits),
@@ -196,7 +328,7 @@ impl<'w> Executor<'w> {
             Status::Disagreed => return,
             _ => self.counters.store_no_memory.up(),
         }
-        if forget {
+        if forget && self.replay.is_none() {
             self.store.forget(key);
         }
     }
@@ -219,8 +351,8 @@ impl<'w> Executor<'w> {
 }
 
 /// Counts a put. One that was refused for its size is counted where it is refused.
-fn count_put(counters: &Counters, shared: &Shared, key: &[u8], put: &Put<'_>, status: Status) {
-    if matches!(status, Status::TooLarge | Status::OutOfMemory | Status::Disagreed) {
+fn count_put(counters: &Counters, put: &Put<'_>, status: Status) {
+    if !was_put(status) {
         return;
     }
     counters.cmd_set.up();
@@ -232,9 +364,11 @@ fn count_put(counters: &Counters, shared: &Shared, key: &[u8], put: &Put<'_>, st
             _ => {}
         }
     }
-    if shared.admin.detail_enabled() {
-        shared.admin.seen(key, Seen::Set);
-    }
+}
+
+/// Whether a put came so far as to be decided.
+fn was_put(status: Status) -> bool {
+    !matches!(status, Status::TooLarge | Status::OutOfMemory | Status::Disagreed)
 }
 
 /// Appends a value: by copy when it is small, otherwise from where it lies.

@@ -5,11 +5,11 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use guard::{Checksum, Core, Digest};
+use guard::Checksum;
 use store::{Damage, Part, Stats, Store};
 
 use crate::counters::Counter;
-use crate::reaction::{Case, Means, Ration, Reaction, Report};
+use crate::reaction::{Case, Ration, Reaction, Report};
 use crate::settings::Settings;
 
 /// How long one stretch of checking may take. Maintenance is locked meanwhile.
@@ -110,27 +110,10 @@ pub(crate) fn pass_on_disagreements(store: &Store, counts: &Integrity, reaction:
             checksum: Checksum::Unknown,
             now: now.into(),
         };
-        reaction.disagreed(&case, &mut Gone);
+        reaction.contradicted(&case);
         counts.passed_on.up();
     }
     reaction.tick(Instant::now());
-}
-
-/// What can be done about executions that were voted on where they took place: they had no consequence.
-struct Gone;
-
-impl Means for Gone {
-    fn repeat(&mut self) -> Option<Digest> {
-        None
-    }
-
-    fn contain(&mut self, _: &[u8]) -> bool {
-        false
-    }
-
-    fn look_back(&mut self, _: Core) -> u64 {
-        0
-    }
 }
 
 /// Checks items at the rate that was asked for, and tells what it finds.

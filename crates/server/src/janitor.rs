@@ -1,6 +1,6 @@
 //! The janitor: a thread that lets the store expire, evict, compact and check what it holds, in small steps.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::integrity::{Scrubber, pass_on_disagreements};
 use crate::shared::{Shared, Stop};
@@ -25,6 +25,7 @@ pub(crate) fn run(shared: &Shared) {
             flushed_below = env.flushed_below;
             shared.wake_workers();
         }
+        shared.births.note(Instant::now(), &shared.store);
         let more = shared.store.maintain(&env, STEP);
         shared.janitor_rounds.up();
         if more {

@@ -1,6 +1,7 @@
 //! Sockets, workers, settings, statistics: the only crate that knows both bytes and the store.
 
 mod admin;
+mod bell;
 mod binary;
 mod clock;
 mod connection;
@@ -17,6 +18,8 @@ mod meta;
 mod output;
 mod placement;
 mod reaction;
+mod recorder;
+mod replay;
 pub mod replica;
 mod run;
 mod session;
@@ -25,10 +28,12 @@ pub mod settings;
 mod shadow;
 mod shared;
 mod state_file;
+mod strata;
 mod subject;
 mod sys;
 mod text;
+mod validator;
 mod worker;
 
 pub use error::Error;
-pub use run::{ExitReason, Server, run};
+pub use run::{ExitReason, Findings, Server, run};

@@ -3,12 +3,13 @@
 use std::hint::black_box;
 
 use protocol::line::{self as wire, Command, Options, Step};
-use store::{Delete, Fetch, Put, Status};
+use store::{Delete, Fetch, Put, PutMode, Status};
 
 use crate::dump::{Dump, Kind};
 use crate::execute::{Executor, append_value};
 use crate::output::Output;
 use crate::session::{Outcome, Work};
+use crate::strata::Dialect;
 
 /// Uses the command at the front of the input, whose first `searched` bytes are known to hold no line end.
 pub(crate) fn command(
@@ -36,13 +37,40 @@ pub(crate) fn command(
             Outcome::Then(used, Work::Dump(Box::new(Dump::new(Kind::GetAll))))
         }
         Step::Command { command, used } => {
+            let reply = out.mark();
             execute(&command, executor, out);
+            let line = &input[..used];
+            match command {
+                // Without its value.
+                Command::Set { value, .. } => {
+                    let from = value.as_ptr() as usize - line.as_ptr() as usize;
+                    executor.record(&[&line[..from]], out, reply);
+                }
+                _ => executor.record(&[line], out, reply),
+            }
             Outcome::Used(used)
         }
     }
 }
 
+/// Executes a command again whose line was recorded, without its value and what comes behind that.
+pub(crate) fn repeat(line: &[u8], executor: &mut Executor<'_>, out: &mut Output) {
+    let options = Options::for_values(executor.shared.settings.item_bytes_max as usize);
+    if let Step::Command { command, .. } = wire::parse(line, 0, &options) {
+        if command != Command::GetAll {
+            execute(&command, executor, out);
+        }
+        return;
+    }
+    let value = executor.replay().map_or(&[][..], |replay| replay.received(PutMode::Set, 0));
+    let whole = [line, value, b"\n"].concat();
+    if let Step::Command { command: command @ Command::Set { .. }, .. } = wire::parse(&whole, 0, &options) {
+        execute(&command, executor, out);
+    }
+}
+
 fn execute(command: &Command<'_>, executor: &mut Executor<'_>, out: &mut Output) {
+    executor.dialect = Dialect::Line;
     match *command {
         Command::Set { key, value } => {
             let status = if executor.fits(key.len(), value.len(), 0) {

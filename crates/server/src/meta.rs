@@ -8,6 +8,7 @@ use crate::admin::item_bytes;
 use crate::execute::{Executor, append_value};
 use crate::output::Output;
 use crate::session::DISAGREED;
+use crate::strata::Dialect;
 use crate::text::put_mode;
 
 /// The value of `ms`.
@@ -37,6 +38,7 @@ pub(crate) fn get(get: &MetaGet<'_>, executor: &mut Executor<'_>, out: &mut Outp
         bump: !flags.has(b'u'),
         claim: true,
     };
+    executor.dialect = Dialect::Meta;
     executor.counters().cmd_meta.up();
     let now = executor.now();
     let shared = executor.shared;
@@ -86,6 +88,7 @@ pub(crate) fn set(set: &MetaSet<'_>, value: Value<'_>, executor: &mut Executor<'
         invalidate: compares_as_set && flags.has(b'I'),
         vivify: flags.vivify().map(Exptime),
     };
+    executor.dialect = Dialect::Meta;
     executor.counters().cmd_meta.up();
     let key_bytes = key.bytes(&mut space);
     let answer = match value {
@@ -117,6 +120,7 @@ pub(crate) fn delete(request: &MetaDelete<'_>, executor: &mut Executor<'_>, out:
         exptime: flags.exptime().map(Exptime),
         drop_value: flags.has(b'x'),
     };
+    executor.dialect = Dialect::Meta;
     executor.counters().cmd_meta.up();
     let status = match executor.delete(key.bytes(&mut space), delete).status {
         Status::Deleted => MetaStatus::Done,
@@ -140,6 +144,7 @@ pub(crate) fn arith(request: &MetaArith<'_>, executor: &mut Executor<'_>, out: &
         compare: flags.compare(),
         new_cas: flags.new_cas(),
     };
+    executor.dialect = Dialect::Meta;
     executor.counters().cmd_meta.up();
     let now = executor.now();
     let Answer { status, item, .. } = executor.arith(key.bytes(&mut space), arith);
@@ -167,6 +172,7 @@ pub(crate) fn counter(item: &View<'_>) -> u64 {
 /// `me`
 pub(crate) fn debug(key: &MetaKey<'_>, executor: &mut Executor<'_>, out: &mut Output) {
     let mut space = [0; KEY_BYTES_MAX];
+    executor.dialect = Dialect::Meta;
     executor.counters().cmd_meta.up();
     let (now, shared) = (executor.now(), executor.shared);
     let cas_enabled = shared.settings.cas;

@@ -1,12 +1,18 @@
 //! What a connection has to send: bytes, and large values between them that are sent from where they lie.
+//!
+//! Where replies have to be confirmed before they leave, each is noted with the number of its record; nothing is sent
+//! before all of them are confirmed, and what is refused is replaced.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 
+use guard::Seq;
 use store::Pinned;
 
 use crate::driver::{self, Moved};
+use crate::session::UNCONFIRMED;
+use crate::strata::Dialect;
 
 /// Values above this are not copied: they are sent from the item, which stays pinned until then.
 pub(crate) const COPY_BYTES_MAX: usize = 16 << 10;
@@ -14,6 +20,9 @@ pub(crate) const COPY_BYTES_MAX: usize = 16 << 10;
 /// Above this much that was not sent yet, nothing more is executed for the connection. One command can add at most
 /// one value to it (16 KiB copied, or a pinned item of any size), as commands for several keys stop between keys.
 pub(crate) const QUEUED_BYTES_MAX: usize = 256 << 10;
+
+/// Replies that wait to be confirmed at most; above that, nothing more is executed either.
+const HELD_MAX: usize = 4096;
 
 /// Pieces given to the kernel in one call.
 const PIECES_MAX: usize = 64;
@@ -35,6 +44,29 @@ pub(crate) struct Output {
     runs: u8,
     /// Answers that did not agree, since the last look, and whether one was refused.
     disagreed: Option<Disagreed>,
+    /// Replies that wait to be confirmed, in order; [`HELD_MAX`] at most.
+    held: Vec<Held>,
+}
+
+/// Where a reply begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    bytes: usize,
+    large: usize,
+}
+
+impl Mark {
+    /// Before everything.
+    pub(crate) const START: Mark = Mark { bytes: 0, large: 0 };
+}
+
+/// A reply that waits to be confirmed.
+struct Held {
+    seq: Seq,
+    from: Mark,
+    to: Mark,
+    is_last_key: bool,
+    dialect: Dialect,
 }
 
 /// What became of an answer whose makings did not agree.
@@ -65,6 +97,96 @@ impl Output {
         let start = self.bytes.len();
         let made = make(&mut self.bytes);
         if self.runs < 2 { made } else { self.say_again(start, made, make) }
+    }
+
+    /// The end of what was said so far.
+    #[inline]
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { bytes: self.bytes.len(), large: self.large.len() }
+    }
+
+    /// What was said since the mark, without large values.
+    #[inline]
+    pub(crate) fn since(&self, mark: Mark) -> &[u8] {
+        &self.bytes[mark.bytes..]
+    }
+
+    /// Forgets everything, held or not.
+    pub(crate) fn clear(&mut self) {
+        self.reset();
+        self.large.clear();
+        self.large_bytes = 0;
+    }
+
+    /// The reply since the mark is not to leave before this record is confirmed. With the last of several keys, it holds the
+    /// end of the answer.
+    pub(crate) fn hold(&mut self, seq: Seq, from: Mark, is_last_key: bool, dialect: Dialect) {
+        self.held.push(Held { seq, from, to: self.mark(), is_last_key, dialect });
+    }
+
+    /// The record that has to be confirmed before anything is sent; 0 for none.
+    pub(crate) fn awaits(&self) -> Seq {
+        self.held.last().map_or(0, |held| held.seq)
+    }
+
+    /// Everything that was held may be sent.
+    pub(crate) fn release(&mut self) {
+        self.held.clear();
+    }
+
+    /// Replaces the replies of refused records. Whether the connection can go on; if not, nothing is left in it from the
+    /// first reply on that can't be replaced.
+    pub(crate) fn retract(&mut self, is_refused: impl Fn(Seq) -> bool) -> bool {
+        let mut can_go_on = true;
+        for index in (0..self.held.len()).rev() {
+            if !is_refused(self.held[index].seq) {
+                continue;
+            }
+            if let Some(instead) = self.instead_of(&self.held[index]) {
+                self.replace(index, &instead);
+            } else {
+                self.cut(self.held[index].from);
+                self.held.truncate(index);
+                can_go_on = false;
+            }
+        }
+        can_go_on
+    }
+
+    /// What a client can live with instead of a reply, if there is such a thing.
+    fn instead_of(&self, held: &Held) -> Option<Vec<u8>> {
+        let reply = &self.bytes[held.from.bytes..held.to.bytes];
+        let is_value = reply.starts_with(b"VALUE ") || reply == b"END\r\n" || reply.is_empty();
+        match held.dialect {
+            _ if held.to.large > held.from.large => None,
+            // A key of several: a miss.
+            Dialect::Classic if is_value && held.is_last_key => Some(b"END\r\n".into()),
+            Dialect::Classic if is_value => Some(Vec::new()),
+            Dialect::Meta if reply.is_empty() => Some(Vec::new()),
+            Dialect::Classic | Dialect::Meta => Some(format!("{UNCONFIRMED}\r\n").into_bytes()),
+            Dialect::Binary | Dialect::Line => None,
+        }
+    }
+
+    fn replace(&mut self, index: usize, instead: &[u8]) {
+        let Held { from, to, .. } = self.held[index];
+        self.bytes.splice(from.bytes..to.bytes, instead.iter().copied());
+        let moved = |position: usize| position - to.bytes + from.bytes + instead.len();
+        for large in self.large.iter_mut().filter(|large| large.position >= to.bytes) {
+            large.position = moved(large.position);
+        }
+        self.held[index].to.bytes = moved(to.bytes);
+        for held in &mut self.held[index + 1..] {
+            held.from.bytes = moved(held.from.bytes);
+            held.to.bytes = moved(held.to.bytes);
+        }
+    }
+
+    /// Forgets everything from a mark on.
+    fn cut(&mut self, from: Mark) {
+        self.bytes.truncate(from.bytes);
+        self.large.truncate(from.large);
+        self.large_bytes = self.large.iter().map(|large| large.value.len() - large.sent).sum();
     }
 
     /// From now on answers are made so often.
@@ -137,12 +259,14 @@ impl Output {
     /// Whether so much waits that nothing should be added.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.queued() >= QUEUED_BYTES_MAX
+        self.queued() >= QUEUED_BYTES_MAX || self.held.len() >= HELD_MAX
     }
 
     /// The memory this holds, without the values, which belong to the store.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.bytes.capacity() + self.large.capacity() * size_of::<Large>()
+        self.bytes.capacity()
+            + self.large.capacity() * size_of::<Large>()
+            + self.held.capacity() * size_of::<Held>()
     }
 
     /// Sends what the socket takes. `Bytes` when all was sent.
@@ -231,6 +355,7 @@ impl Output {
     }
 
     fn reset(&mut self) {
+        self.held.clear();
         self.sent = 0;
         self.bytes.clear();
         if self.bytes.capacity() > KEPT_BYTES_MAX {

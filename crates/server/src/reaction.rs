@@ -212,8 +212,37 @@ impl Reaction {
         let mut deciding = locked(&self.deciding);
         let (verdict, keeps) = self.vote(case, means, &mut deciding);
         let is_contained = !keeps && verdict != Verdict::RecordDamaged && self.contain(case, means);
-        let Consequence { is_suspect, action, suspected } = self.score(case, verdict, &mut deciding);
+        let consequence = self.score(case, verdict, &mut deciding);
         drop(deciding);
+        let action = self.conclude(case, verdict, is_contained, &consequence);
+        for core in consequence.suspected {
+            let dropped = means.look_back(core);
+            self.counts.looked_back.fetch_add(dropped, Relaxed);
+            say(&format!("event=look_back core={} dropped={dropped}", core.0));
+        }
+        Settled { verdict, keeps, action }
+    }
+
+    /// Decides about a core that disagreed with itself: executions that were made on it one after the other, and compared
+    /// before any of them took hold. There is nobody to ask and nothing to undo: it was wrong once at least.
+    pub(crate) fn contradicted(&self, case: &Case<'_>) -> Settled {
+        let verdict = Verdict::CoreA(Fault::Intermittent);
+        let mut deciding = locked(&self.deciding);
+        let consequence = self.score(case, verdict, &mut deciding);
+        drop(deciding);
+        let action = self.conclude(case, verdict, false, &consequence);
+        Settled { verdict, keeps: false, action }
+    }
+
+    /// Counts and tells what was decided, and ends the process if that was asked for; the most that was done.
+    fn conclude(
+        &self,
+        case: &Case<'_>,
+        verdict: Verdict,
+        is_contained: bool,
+        consequence: &Consequence,
+    ) -> Action {
+        let Consequence { is_suspect, action, .. } = *consequence;
         let action = match self.policy {
             OnCorruption::Exit => Action::Exit,
             _ if is_contained => action.max(Action::Contain),
@@ -228,12 +257,7 @@ impl Reaction {
             say("event=exit status=70; executions disagree, and --on-corruption is exit");
             self.machine.end();
         }
-        for core in suspected {
-            let dropped = means.look_back(core);
-            self.counts.looked_back.fetch_add(dropped, Relaxed);
-            say(&format!("event=look_back core={} dropped={dropped}", core.0));
-        }
-        Settled { verdict, keeps, action }
+        action
     }
 
     /// Tells what could not be told in its second. To be called now and then.
@@ -242,7 +266,6 @@ impl Reaction {
         tell_left_out(left_out);
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "workers don't ask yet"))]
     /// How often each command is to be executed by a worker that would do it so often.
     pub(crate) fn runs(&self, configured: u8) -> u8 {
         configured.max(self.runs_min.load(Relaxed))

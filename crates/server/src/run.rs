@@ -2,21 +2,37 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle};
 
 use store::{Store, StoreOptions};
 
+use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::connection::Speaks;
 use crate::driver::Driver;
 use crate::error::{Error, Kind};
 use crate::listener::{self, Acceptor, Listener};
+use crate::recorder::{Plan, Recorder};
 use crate::settings::Settings;
 use crate::shared::{Post, Shared, Stop};
+use crate::strata::STRATA;
 use crate::sys::{self, Signal, Signals, User};
+use crate::validator::{RING_LINES, Source, Validation, Validator};
+use crate::worker::Ledger;
 use crate::{janitor, worker};
+
+/// How often a worker without memory lets its validator run before it abandons what that has not seen yet.
+const PATIENCE: usize = 16;
+
+/// The same where replies wait for what would be abandoned.
+const PATIENCE_SYNC: usize = 512;
+
+/// What a worker's ring takes.
+const RING_BYTES: i64 = 64 * RING_LINES as i64;
 
 /// Why a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +71,36 @@ impl Server {
             posts.push(Post::new(driver.waker().map_err(failed())?));
             drivers.push(driver);
         }
+        let plan = Plan::new(&settings, available_cpus());
+        let bells: Vec<Arc<Bell>> = (0..plan.validators).map(|_| Arc::default()).collect();
+        let validations = (0..if settings.records() { posts.len() } else { 0 })
+            .map(|number| Validation::new(Arc::clone(&bells[number % bells.len()])))
+            .collect();
         let wakers = (main.waker().map_err(failed())?, accepting.waker().map_err(failed())?);
-        let shared = Arc::new(Shared::new(settings, store, clock, posts, listeners, wakers));
+        let shared = Arc::new(Shared::new(settings, store, clock, posts, listeners, validations, wakers));
         let mut server = Server { shared, main, threads: Vec::new() };
         // From here on, whatever fails, dropping the server ends the threads that run already.
+        let mut sources: Vec<Vec<Source>> = bells.iter().map(|_| Vec::new()).collect();
         for (number, driver) in drivers.into_iter().enumerate() {
             let shared = Arc::clone(&server.shared);
-            let store =
-                shared.store.worker(number as u16).map_err(|error| Error::new(Kind::Store { error }))?;
-            let worker = worker::Worker::new(number, shared, driver, store);
+            let mut store = shared.store.worker(number as u16).map_err(failed_store)?;
+            let records = shared.validations.get(number).map(|validation| {
+                let (ledger, source) = records(&shared, number, validation, &plan, &mut store)?;
+                sources[number % bells.len()].push(source);
+                Ok(ledger)
+            });
+            let worker = worker::Worker::new(number, shared, driver, store, records.transpose()?);
+            server.shared.workers_running.fetch_add(1, SeqCst);
             server.spawn(format!("worker {number}"), move || worker.run())?;
+        }
+        for (number, (sources, bell)) in sources.into_iter().zip(&bells).enumerate() {
+            if sources.is_empty() {
+                continue;
+            }
+            let shared = Arc::clone(&server.shared);
+            let store = shared.store.worker(u16::MAX).map_err(failed_store)?;
+            let validator = Validator::new(shared, sources, Arc::clone(bell), store, plan.has_own_core);
+            server.spawn(format!("validator {number}"), move || validator.run())?;
         }
         let shared = Arc::clone(&server.shared);
         server.spawn("janitor".into(), move || janitor::run(&shared))?;
@@ -97,6 +133,11 @@ impl Server {
     fn addresses_where(&self, is_meant: impl Fn(&Listener) -> bool) -> Vec<SocketAddr> {
         let meant = self.shared.listeners.iter().filter(|listener| is_meant(listener));
         meant.filter_map(|listener| listener.address).collect()
+    }
+
+    /// What was compared so far; outlives the server.
+    pub fn findings(&self) -> Findings {
+        Findings { shared: Arc::clone(&self.shared) }
     }
 
     /// Tells somebody who sits in front of a terminal where the server is. Scripts and logs see what they see of
@@ -153,6 +194,28 @@ impl Server {
     }
 }
 
+/// What a server's executions came to when they were compared.
+pub struct Findings {
+    shared: Arc<Shared>,
+}
+
+impl Findings {
+    /// Executions that did not agree.
+    pub fn disagreements(&self) -> u64 {
+        let between_threads: u64 = self.shared.reaction.report().kinds.iter().sum();
+        between_threads.max(self.shared.store.stats().disagreements)
+    }
+
+    /// Commands on user data that could have been validated, and those that were.
+    pub fn validated(&self) -> (u64, u64) {
+        let strata = self.shared.coverages.iter().flat_map(|coverage| &coverage.strata);
+        let executed = strata.map(|stratum| stratum.executed.read()).sum();
+        let tallies = self.shared.validations.iter().map(|validation| &validation.tally);
+        let counted = tallies.flat_map(|tally| (0..STRATA).map(|at| tally.counted(guard::Stratum(at as u8))));
+        (executed, counted.map(|counted| counted.validated).sum())
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop_threads();
@@ -170,13 +233,47 @@ impl Drop for Alarm {
     }
 }
 
+fn failed_store(error: store::Error) -> Error {
+    Error::new(Kind::Store { error })
+}
+
+/// A worker's ring, with an end for it and an end for its validator.
+fn records(
+    shared: &Shared,
+    number: usize,
+    validation: &Validation,
+    plan: &Plan,
+    store: &mut store::Worker,
+) -> Result<(Ledger, Source), Error> {
+    let (writer, reader) = guard::ring(RING_LINES);
+    shared.store.charge(RING_BYTES);
+    let settings = &shared.settings;
+    let bell = Arc::clone(&validation.bell);
+    let patience = if settings.protect_sync { PATIENCE_SYNC } else { PATIENCE };
+    let needs = store::Needs { hurry: Box::new(move || bell.ring(true)), patience };
+    let inspector = store.record_into(writer, needs).map_err(failed_store)?;
+    let (confirmer, holder) = guard::watermark();
+    let tally = validation.tally.clone();
+    let recorder = Recorder::new(settings, plan, random_seed(), shared.started, tally);
+    let holder = settings.protect_sync.then_some(holder);
+    let ledger = Ledger::new(recorder, holder, Arc::clone(&validation.bell));
+    let replayer = guard::Replayer::new(reader, confirmer);
+    Ok((ledger, Source { worker: number, replayer, inspector }))
+}
+
+/// CPUs that this process may use.
+fn available_cpus() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
 fn open_store(settings: &Settings, now: u32) -> Result<Arc<Store>, Error> {
     Store::new(StoreOptions {
         memory_bytes: settings.memory_bytes,
         item_bytes_max: settings.item_bytes_max,
         evict: settings.evict,
         seed: random_seed(),
-        workers_max: settings.threads.max(1) as usize,
+        // Validators forget items, as workers do.
+        workers_max: 2 * settings.threads.max(1) as usize,
         hash_power: settings.hash_power_initial,
         huge_pages: settings.large_pages,
         cas: settings.cas,

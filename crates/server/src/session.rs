@@ -17,6 +17,9 @@ const DRAFT_BYTES_MIN: usize = 16 << 10;
 /// What is answered when executions of a command don't agree: nothing was changed.
 pub(crate) const DISAGREED: &str = "SERVER_ERROR executions disagree";
 
+/// What is answered instead of a reply whose execution disagreed with its repetition, or could not be repeated.
+pub(crate) const UNCONFIRMED: &str = "SERVER_ERROR execution was not confirmed";
+
 /// Why a session stopped using its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -153,6 +156,7 @@ impl Session {
                 Work::Commands if out.is_full() => return (used, Verdict::Full),
                 Work::Commands if !executor.may_go_on() => return (used, Verdict::Yield),
                 Work::Commands => {
+                    executor.begin(out);
                     let outcome = self.command(rest, executor, out);
                     settle(outcome, executor, out)
                 }
@@ -171,6 +175,7 @@ impl Session {
                     if !fill.is_complete() {
                         return (used, Verdict::More);
                     }
+                    executor.begin(out);
                     let outcome = self.finish_fill(&input[used..], executor, out);
                     settle(outcome, executor, out)
                 }

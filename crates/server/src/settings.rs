@@ -7,6 +7,7 @@ mod extended;
 mod help;
 mod listen;
 mod parse;
+mod protection;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -120,6 +121,15 @@ pub struct Settings {
     pub protect: Protect,
     /// `--redundancy`: executions of each command with `--protect sei`.
     pub redundancy: u8,
+    /// `--protect-sync`: replies wait until their executions are confirmed.
+    pub protect_sync: bool,
+    /// `--validators`: threads that repeat executions; `None` for as many as there is room for.
+    pub validators: Option<u32>,
+    /// `--validate-share`: which share of executions is validated.
+    pub validate_share: Share,
+    /// `--validate-budget`: with a share of `auto`, what validation may take, in percent of one core; `None` for what suits
+    /// the machine.
+    pub validate_budget_percent: Option<u32>,
     /// `--on-corruption`: what is done about executions that disagree.
     pub on_corruption: OnCorruption,
     /// `--state-file`: where it is written which cores were left.
@@ -185,6 +195,10 @@ impl Default for Settings {
             napi_ids: 0,
             protect: Protect::Vanilla,
             redundancy: 2,
+            protect_sync: false,
+            validators: None,
+            validate_share: Share::Auto,
+            validate_budget_percent: None,
             on_corruption: OnCorruption::Quarantine,
             state_file: None,
             scrub_items_per_second: 20_000,
@@ -227,6 +241,19 @@ pub enum Protect {
     Vanilla,
     /// Several times on the same core.
     Sei,
+    /// Once, leaving a record, from which a validator on another core repeats it.
+    Orthrus,
+    /// Once, leaving a record, from which another process repeats it on a store of its own.
+    Rbv,
+}
+
+/// Which share of executions is validated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Share {
+    /// As much as the budget allows.
+    Auto,
+    /// This share, from 0 to 1.
+    Fixed(f64),
 }
 
 impl Protect {
@@ -234,10 +261,20 @@ impl Protect {
         match text.trim() {
             "vanilla" => Ok(Protect::Vanilla),
             "sei" => Ok(Protect::Sei),
-            mode @ ("orthrus" | "rbv") => {
-                Err(Refusal::value(format!("--protect {mode} is not there yet; there are vanilla and sei")))
+            "orthrus" => Ok(Protect::Orthrus),
+            other => {
+                Err(Refusal::value(format!("--protect must be vanilla, sei or orthrus, not \"{other}\"")))
             }
-            other => Err(Refusal::value(format!("--protect must be vanilla or sei, not \"{other}\""))),
+        }
+    }
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protect::Vanilla => "vanilla",
+            Protect::Sei => "sei",
+            Protect::Orthrus => "orthrus",
+            Protect::Rbv => "rbv",
         }
     }
 }
@@ -246,9 +283,14 @@ impl Settings {
     /// How often each command is executed.
     pub(crate) fn runs(&self) -> u8 {
         match self.protect {
-            Protect::Vanilla => 1,
             Protect::Sei => self.redundancy,
+            Protect::Vanilla | Protect::Orthrus | Protect::Rbv => 1,
         }
+    }
+
+    /// Whether executions leave records.
+    pub(crate) fn records(&self) -> bool {
+        matches!(self.protect, Protect::Orthrus | Protect::Rbv)
     }
 }
 

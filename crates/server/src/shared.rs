@@ -1,8 +1,10 @@
 //! What all threads of a server share.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use store::{Env, Store};
 
@@ -14,7 +16,9 @@ use crate::driver::Waker;
 use crate::integrity::Integrity;
 use crate::listener::Listener;
 use crate::reaction::{Reaction, System};
+use crate::recorder::Coverage;
 use crate::settings::Settings;
+use crate::validator::Validation;
 
 /// What all threads of a server share.
 pub(crate) struct Shared {
@@ -31,7 +35,18 @@ pub(crate) struct Shared {
     pub(crate) janitor_rounds: Counter,
     pub(crate) integrity: Integrity,
     pub(crate) reaction: Reaction,
-    /// The clock when the server was started.
+    /// By worker; empty when nothing is recorded.
+    pub(crate) coverages: Vec<Coverage>,
+    /// By worker; empty when nothing is recorded.
+    pub(crate) validations: Vec<Validation>,
+    /// Workers that may still leave records.
+    pub(crate) workers_running: AtomicUsize,
+    /// Keeps validators from looking at anything, for tests.
+    pub(crate) validators_paused: Arc<AtomicBool>,
+    pub(crate) births: Births,
+    /// When the server was started.
+    pub(crate) started: Instant,
+    /// The clock then.
     pub(crate) started_unix: u32,
     stop: AtomicU8,
     /// Wakes the thread that waits for signals.
@@ -104,6 +119,7 @@ impl Shared {
         clock: Clock,
         posts: Vec<Post>,
         listeners: Vec<Listener>,
+        validations: Vec<Validation>,
         (main, listening): (Waker, Waker),
     ) -> Self {
         Shared {
@@ -116,6 +132,12 @@ impl Shared {
             janitor_rounds: Counter::default(),
             integrity: Integrity::default(),
             reaction: Reaction::new(&settings, Box::new(System)),
+            coverages: validations.iter().map(|_| Coverage::default()).collect(),
+            validations,
+            workers_running: AtomicUsize::new(0),
+            validators_paused: Arc::default(),
+            births: Births::default(),
+            started: Instant::now(),
             started_unix: clock.now(),
             clock,
             stop: AtomicU8::new(Stop::Not as u8),
@@ -186,6 +208,11 @@ impl Post {
         self.waker.wake();
     }
 
+    /// Lets the worker have a round.
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+
     /// Takes the connections that were handed over.
     pub(crate) fn receive(&self) -> Vec<Newcomer> {
         std::mem::take(&mut *locked(&self.inbox))
@@ -238,7 +265,36 @@ impl Face {
     }
 }
 
+/// How often it is noted how far the store has come.
+const BIRTHS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Notes kept: of the last ten minutes.
+const BIRTHS_MAX: usize = 60;
+
+/// Which segments the store began when, to tell what was written in a time.
+#[derive(Debug, Default)]
+pub(crate) struct Births(Mutex<VecDeque<(Instant, u64)>>);
+
+impl Births {
+    /// Notes how far the store is. To be called now and then.
+    pub(crate) fn note(&self, now: Instant, store: &Store) {
+        let mut notes = locked(&self.0);
+        if notes.back().is_none_or(|(at, _)| now.saturating_duration_since(*at) >= BIRTHS_INTERVAL) {
+            notes.push_back((now, store.birth_to_come()));
+            if notes.len() > BIRTHS_MAX {
+                notes.pop_front();
+            }
+        }
+    }
+
+    /// The first segment that may have been begun within this time; 0 when that is not known.
+    pub(crate) fn since(&self, time: Duration) -> u64 {
+        let notes = locked(&self.0);
+        notes.iter().rev().find(|(at, _)| at.elapsed() >= time).map_or(0, |(_, birth)| *birth)
+    }
+}
+
 /// The lock's content, even if a thread died holding it: what these locks hold is whole after each step.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

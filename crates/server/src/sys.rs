@@ -163,6 +163,13 @@ impl Background {
     }
 }
 
+/// The CPU that the calling thread is on; it may have left it when this returns.
+pub(crate) fn current_cpu() -> u16 {
+    // SAFETY: has no requirements.
+    let cpu = unsafe { libc::sched_getcpu() };
+    u16::try_from(cpu).unwrap_or(u16::MAX)
+}
+
 /// Has this process killed when the one that has started it ends, more precisely its thread that did.
 pub(crate) fn die_with_parent() -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;

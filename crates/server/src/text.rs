@@ -10,8 +10,10 @@ use crate::dump::{Dump, Kind};
 use crate::execute::{Executor, append_value};
 use crate::meta;
 use crate::output::Output;
+use crate::replay::Replay;
 use crate::session::{DISAGREED, Fill, Outcome, Work, refusal, wants_draft};
 use crate::shared::{Shared, Stop};
+use crate::strata::Dialect;
 
 /// What stands behind a value.
 pub(crate) const VALUE_END: &[u8] = say::CRLF;
@@ -45,15 +47,48 @@ pub(crate) fn command(
         }
         Step::Command { command, used } => match (command, command.payload()) {
             (Command::Get { keys, with_cas, touch }, _) => {
-                if multiget(keys, with_cas, touch, keys_done, executor, out) {
+                let get = Get { line: &input[..used], with_cas, touch };
+                if multiget(&get, keys, keys_done, executor, out) {
                     Outcome::Used(used)
                 } else {
                     Outcome::Full
                 }
             }
-            (_, Some(len)) => storage(&command, input, used, len, executor, out),
-            (_, None) => other(&command, used, executor, out),
+            (_, payload) => {
+                let reply = out.mark();
+                let outcome = match payload {
+                    Some(len) => storage(&command, input, used, len, executor, out),
+                    None => other(&command, used, executor, out),
+                };
+                executor.record(&[&input[..used]], out, reply);
+                outcome
+            }
         },
+    }
+}
+
+/// Executes a command again whose line was recorded.
+pub(crate) fn repeat(line: &[u8], executor: &mut Executor<'_>, out: &mut Output) {
+    let options = options(executor);
+    let Step::Command { command, used } = protocol::parse(line, &options) else { return };
+    match (command, command.payload()) {
+        (Command::Get { mut keys, with_cas, touch }, _) => {
+            let is_last = executor.replay().is_some_and(Replay::is_last);
+            if let Some(key) = keys.next() {
+                let hash = executor.store.hash(key);
+                one_key(key, hash, &Get { line, with_cas, touch }, is_last, executor, out);
+            }
+        }
+        (_, Some(len)) => {
+            let mode = match command {
+                Command::Store(store) => put_mode(store.verb),
+                Command::MetaSet(set) => put_mode(set.verb),
+                _ => unreachable!("only storage commands have values"),
+            };
+            let value = executor.replay().map_or(&[][..], |replay| replay.received(mode, len as usize));
+            execute_storage(&command, (value, VALUE_END), executor, out);
+        }
+        (_, None) => drop(other(&command, used, executor, out)),
     }
 }
 
@@ -71,18 +106,21 @@ pub(crate) fn finish(
         // It was a command when its value was still to come.
         return out.refuse();
     };
+    let reply = out.mark();
     if end != VALUE_END {
         return bad_chunk(&command, out);
     }
     match &command {
         Command::Store(store) => {
             let put = put(store, &[]);
+            executor.dialect = Dialect::Classic;
             let status = executor.put_draft(draft, store.key, put).status;
             stored(store, status, executor, out);
         }
         Command::MetaSet(set) => meta::set(set, meta::Value::Draft(draft), executor, out),
         _ => unreachable!("only storage commands have values"),
     }
+    executor.record(&[line_bytes], out, reply);
 }
 
 fn options(executor: &Executor<'_>) -> Options {
@@ -142,6 +180,7 @@ fn execute_storage(
     }
     match command {
         Command::Store(store) => {
+            executor.dialect = Dialect::Classic;
             let status = executor.put(store.key, put(store, value)).status;
             stored(store, status, executor, out);
         }
@@ -197,16 +236,23 @@ fn stored(store: &protocol::Store<'_>, status: Status, executor: &mut Executor<'
     }
 }
 
-/// Answers the keys of a multiget from `keys_done` on; false when it had to stop because the output is full.
-fn multiget(
-    keys: Keys<'_>,
+/// What is asked of each key of a multiget.
+struct Get<'a> {
+    line: &'a [u8],
     with_cas: bool,
     touch: Option<i64>,
+}
+
+/// Answers the keys of a multiget from `keys_done` on; false when it had to stop because the output is full.
+fn multiget(
+    get: &Get<'_>,
+    keys: Keys<'_>,
     keys_done: &mut usize,
     executor: &mut Executor<'_>,
     out: &mut Output,
 ) -> bool {
-    let fetch = Fetch { touch: touch.map(Exptime), ..Fetch::default() };
+    // The line up to its first key: with one key behind it, it is a line again.
+    let verb = &get.line[..get.line.len() - rest_of_line(get.line, keys)];
     let mut keys = keys.skip(*keys_done);
     let mut batch: [Option<(&[u8], Hash)>; KEYS_AT_ONCE] = [None; KEYS_AT_ONCE];
     loop {
@@ -221,23 +267,50 @@ fn multiget(
         if count > 1 {
             executor.prefetch(batch[..count].iter().flatten().map(|(_, hash)| *hash));
         }
-        for (key, hash) in batch[..count].iter().flatten() {
+        for (index, (key, hash)) in batch[..count].iter().flatten().enumerate() {
             if out.is_full() {
                 return false;
             }
-            let shared = executor.shared;
-            if let Some(item) = executor.fetch(key, *hash, fetch).item {
-                value(out, shared, &item, with_cas);
-            }
+            let is_last = index + 1 == count && (count < KEYS_AT_ONCE || keys.clone().next().is_none());
+            executor.begin(out);
+            let reply = out.mark();
+            one_key(key, *hash, get, is_last, executor, out);
+            executor.record_part(&[verb, key, say::CRLF], out, reply, is_last);
             *keys_done += 1;
         }
-        if count < KEYS_AT_ONCE {
-            break;
+        if count < KEYS_AT_ONCE || keys.clone().next().is_none() {
+            *keys_done = 0;
+            return true;
         }
     }
-    *keys_done = 0;
-    line(out, say::END);
-    true
+}
+
+/// How much of a line comes from its first key on.
+fn rest_of_line(line: &[u8], keys: Keys<'_>) -> usize {
+    // The keys lie in the line, so their addresses tell.
+    let from = keys.as_sent().as_ptr() as usize - line.as_ptr() as usize;
+    line.len() - from
+}
+
+/// Answers one key of a multiget, and behind the last one that there are no more.
+#[inline]
+fn one_key(
+    key: &[u8],
+    hash: Hash,
+    get: &Get<'_>,
+    is_last: bool,
+    executor: &mut Executor<'_>,
+    out: &mut Output,
+) {
+    let fetch = Fetch { touch: get.touch.map(Exptime), ..Fetch::default() };
+    let shared = executor.shared;
+    executor.dialect = Dialect::Classic;
+    if let Some(item) = executor.fetch(key, hash, fetch).item {
+        value(out, shared, &item, get.with_cas);
+    }
+    if is_last {
+        line(out, say::END);
+    }
 }
 
 /// A value with its line.
@@ -256,6 +329,7 @@ pub(crate) fn line(out: &mut Output, text: &str) {
 
 /// Every command that is neither a multiget nor a storage command.
 fn other(command: &Command<'_>, used: usize, executor: &mut Executor<'_>, out: &mut Output) -> Outcome {
+    executor.dialect = Dialect::Classic;
     match command {
         Command::Delete { key, noreply } => {
             let status = executor.delete(key, Delete::default()).status;
@@ -293,6 +367,8 @@ fn other(command: &Command<'_>, used: usize, executor: &mut Executor<'_>, out: &
         Command::MetaArith(arith) => meta::arith(arith, executor, out),
         Command::MetaNoop => line(out, say::MN),
         Command::MetaDebug { key } => meta::debug(key, executor, out),
+        // Nothing else was ever recorded.
+        _ if executor.replay().is_some() => {}
         _ => return administration(command, used, executor, out),
     }
     Outcome::Used(used)

@@ -2,11 +2,10 @@
 
 mod common;
 
-use common::{Client, settings, start};
-use server::Server;
+use common::{Client, Sound, settings, start};
 use server::settings::{Port, Settings};
 
-fn server() -> (Server, Client, Client) {
+fn server() -> (Sound, Client, Client) {
     let server = start(Settings { line_port: Port::Any, ..settings() });
     let (line, text) = (Client::at(server.line_addresses()[0]), Client::to(&server));
     (server, line, text)

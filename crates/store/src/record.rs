@@ -29,6 +29,22 @@ pub(crate) struct Recorder {
     trace: Option<Trace>,
     written: Option<Written>,
     payload: Vec<u8>,
+    needs: Needs,
+}
+
+/// What is done when records keep memory back that their worker needs.
+pub struct Needs {
+    /// Tells whoever looks at the records to hurry. Called at most once for each write that finds no room.
+    pub hurry: Box<dyn Fn() + Send>,
+    /// How often the worker lets others run before the records are abandoned.
+    pub patience: usize,
+}
+
+impl Default for Needs {
+    /// Nobody is told, and nobody waited for for long.
+    fn default() -> Self {
+        Needs { hurry: Box::new(|| {}), patience: 16 }
+    }
 }
 
 /// A version that was written.
@@ -46,7 +62,7 @@ impl Worker {
     ///
     /// # Errors
     /// When more rings are in use than the options allow workers.
-    pub fn record_into(&mut self, writer: Writer) -> Result<Inspector, Error> {
+    pub fn record_into(&mut self, writer: Writer, needs: Needs) -> Result<Inspector, Error> {
         let store = self.store();
         let lease =
             Lease::new(&store.epochs).ok_or_else(|| Error::too_many_workers(store.options.workers_max))?;
@@ -59,6 +75,7 @@ impl Worker {
             trace: None,
             written: None,
             payload: Vec::new(),
+            needs,
         });
         Ok(inspector)
     }
@@ -138,6 +155,17 @@ impl Worker {
     #[must_use]
     pub fn records_dropped(&self) -> u64 {
         self.recorder.as_ref().map_or(0, |recorder| recorder.writer.dropped())
+    }
+
+    /// There is no memory, and this is the `attempt`th look whether there is.
+    pub(crate) fn need_memory(&self, attempt: usize) {
+        let Some(Recorder { needs, .. }) = &self.recorder else { return };
+        if attempt == 0 {
+            (needs.hurry)();
+        }
+        if attempt % needs.patience.max(1) == needs.patience.saturating_sub(1) {
+            Lease::revoke(&self.store().epochs);
+        }
     }
 
     #[inline]

@@ -95,6 +95,24 @@ impl Look<'_> {
         })
     }
 
+    /// The checksums that the items carry which were found and published, to stand for them as evidence.
+    #[must_use]
+    pub fn checksums(&self, trace: &Trace) -> [Option<Digest>; 2] {
+        let locations = [trace.found.map(|seen| seen.location), trace.published];
+        locations.map(|location| Some(Digest(self.item(location?).ok()?.crc().into())))
+    }
+
+    /// Whether the item found does not say any more what was once written.
+    #[must_use]
+    pub fn is_found_damaged(&self, trace: &Trace) -> bool {
+        let Some(Seen { location, .. }) = trace.found else { return false };
+        let is_intact = |item: Item<'_>| {
+            let cas = self.store().cas_of(location, item);
+            item.is_intact(cas) || item.checksum(cas, crate::crc::crc32c_by_tables) == item.crc()
+        };
+        !self.item(location).is_ok_and(is_intact)
+    }
+
     /// Executes a request again and says what it answers.
     ///
     /// # Errors

@@ -42,7 +42,41 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// Forgets what a core wrote: all of it in segments that were begun from this one on, and of what is older that whose
+    /// checksum is wrong. How many items that were.
+    pub fn look_back(&mut self, core: u16, since_birth: u64) -> u64 {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let mut dropped = 0;
+        let count = self.store().index.count();
+        for bucket in 0..count {
+            self.round();
+            let store = self.store();
+            store.index.visit(bucket, count, |entry| {
+                let location = entry.location();
+                let item = store.item(location);
+                if item.core() == core && item.has_sound_lengths() {
+                    let birth = store.segments.at(store.segments.of(location)).birth();
+                    if birth >= since_birth || !item.is_intact(store.cas_of(location, item)) {
+                        keys.push(item.key().to_vec());
+                    }
+                }
+            });
+            for key in keys.drain(..) {
+                dropped += u64::from(self.forget(&key));
+            }
+        }
+        dropped
+    }
+}
+
 impl Store {
+    /// The number of the segment that is begun next, to tell later what was written before now.
+    #[must_use]
+    pub fn birth_to_come(&self) -> u64 {
+        self.segments.birth_to_come()
+    }
+
     /// Compares index, segments and counts with each other. For tests: nobody else uses the store meanwhile.
     ///
     /// # Errors

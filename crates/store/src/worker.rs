@@ -14,7 +14,6 @@ use crate::crc::crc32c;
 use crate::decide::{Case, Refused};
 use crate::draft::Draft;
 use crate::epoch::Participant;
-use crate::hold::Lease;
 use crate::index::{Found, Hash, Locked};
 use crate::item::Layout;
 use crate::mapping::PAGE_BYTES;
@@ -29,9 +28,6 @@ const ROOM_ATTEMPTS: usize = 4096;
 
 /// After so many of them it no longer trusts that what is retired comes free: somebody may have it pinned.
 const PATIENT_ATTEMPTS: usize = 1024;
-
-/// After so many of them, and again after as many more, records that keep memory from being used again are abandoned.
-const REVOKE_ATTEMPTS: usize = 16;
 
 /// How often a write that found no room is tried again after room was made, before others take it away once more.
 pub(crate) const TRIES_MAX: usize = 16;
@@ -372,9 +368,7 @@ impl Worker {
             if store.free_bytes() >= wanted {
                 return true;
             }
-            if attempt % REVOKE_ATTEMPTS == REVOKE_ATTEMPTS - 1 {
-                Lease::revoke(&store.epochs);
-            }
+            self.need_memory(attempt);
             let is_coming = store.coming_bytes() >= wanted && attempt < PATIENT_ATTEMPTS;
             if is_coming || !store.make_room(env) {
                 store.segments.reclaim(store.epochs.passed());

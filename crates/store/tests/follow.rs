@@ -41,7 +41,7 @@ impl Setup {
         let store = Store::new(options.clone()).expect("address space");
         let mut worker = store.worker(0).expect("a place");
         let (writer, reader) = ring(1 << 12);
-        let inspector = worker.record_into(writer).expect("a hold");
+        let inspector = worker.record_into(writer, store::Needs::default()).expect("a hold");
         let seed = options.seed ^ 0x1234_5678;
         let memory_bytes = options.memory_bytes * 2;
         let item_bytes_max = options.item_bytes_max + BIRTH_BYTES;

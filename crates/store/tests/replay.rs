@@ -15,8 +15,8 @@ use command::{Command, NOW, command, told};
 use common::{Random, seed};
 use guard::{Append, Kind, Mismatch, Next, Reader, Record, Stratum, ring};
 use store::{
-    Arith, Delete, Direction, Env, Exptime, Fetch, Inspector, Op, Put, PutMode, Request, Status, Store,
-    StoreOptions, Trace, Worker,
+    Arith, Delete, Direction, Env, Exptime, Fetch, Inspector, Needs, Op, Put, PutMode, Request, Status,
+    Store, StoreOptions, Trace, Worker,
 };
 
 struct Setup {
@@ -34,7 +34,7 @@ impl Setup {
         let store = Store::new(StoreOptions { start_unix: NOW, ..options }).expect("address space");
         let mut worker = store.worker(0).expect("a place");
         let (writer, reader) = ring(1 << 12);
-        let inspector = worker.record_into(writer).expect("a hold");
+        let inspector = worker.record_into(writer, Needs::default()).expect("a hold");
         let (record, waiting) = (Record::default(), VecDeque::new());
         Setup { store, worker, inspector, reader, record, waiting, abandoned: 0 }
     }

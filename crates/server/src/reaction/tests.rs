@@ -255,6 +255,31 @@ fn intermittent_faults_count_within_a_day() {
     assert_eq!(scene.cores_left(), []);
 }
 
+/// A core that contradicts itself is left when it does so again; nobody is asked, nothing is forgotten.
+#[test]
+fn a_core_that_contradicts_itself() {
+    let scene = Scene::new(machine(4, &[], &[]));
+    let case = Case { keys: &[], ..between(B, RIGHT, B, WRONG) };
+    for (action, left) in [(Action::None, &[][..]), (Action::Quarantine, &[B]), (Action::None, &[B])] {
+        let settled = scene.reaction.contradicted(&case);
+        assert_eq!(settled, Settled { verdict: Verdict::CoreA(Fault::Intermittent), keeps: false, action });
+        assert_eq!(scene.cores_left(), left);
+    }
+    let report = scene.reaction.report();
+    assert_eq!((report.disagreements(), report.contained, report.looked_back), (3, 0, 0));
+    assert_eq!(scene.machine.visits.load(Relaxed), 0);
+    // Several cores that do so at the same class of executions: a bug of ours.
+    let scene = Scene::new(machine(4, &[], &[]));
+    for core in [0, 1, 0, 1, 2, 3] {
+        scene.reaction.contradicted(&between(Core(core), RIGHT, Core(core), WRONG));
+    }
+    assert_eq!((scene.cores_left(), scene.reaction.report().suspects), (Vec::new(), 5));
+    // The last one.
+    let scene = Scene::new(machine(1, &[], &[]));
+    let actions = [0, 1].map(|_| scene.reaction.contradicted(&between(A, RIGHT, A, WRONG)).action);
+    assert_eq!((actions, scene.reaction.runs(1)), ([Action::None, Action::Degrade], 3));
+}
+
 /// The last core stays, and is not trusted.
 #[test]
 fn the_last_core_degrades() {

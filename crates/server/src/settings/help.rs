@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::MEMCACHED_VERSION;
 use super::extended::{EXTENDED, REFUSED};
-use super::table::{FLAGS, Flag, Here};
+use super::table::{Flag, Here, flags};
 
 const WIDTH: usize = 80;
 
@@ -17,7 +17,7 @@ const OPTION_COLUMN: usize = 29;
 /// names no feature that is not here.
 pub fn help() -> String {
     let mut out = format!("memcached {MEMCACHED_VERSION}\n");
-    for flag in FLAGS {
+    for flag in flags() {
         if !matches!(flag.here, Here::Refused(_) | Here::Hidden) {
             let text = with_default(flag.help, shown_default(flag));
             entry(&mut out, &names(flag), &text, FLAG_COLUMN);
@@ -54,7 +54,7 @@ pub fn flags_page() -> String {
          Both are made from the table that parses the flags.\n\n\
          | flag | default | accepts | what it is for | here |\n|---|---|---|---|---|\n",
     );
-    for flag in FLAGS.iter().filter(|flag| flag.here != Here::Hidden) {
+    for flag in flags().filter(|flag| flag.here != Here::Hidden) {
         let default = flag.default.map_or(String::new(), |text| format!("`{text}`"));
         let _ = writeln!(
             out,

@@ -4,7 +4,7 @@
 //! as `"-m 8192"`.
 
 use super::extended::{EXTENDED, REFUSED, UNNAMED};
-use super::table::{Action, FLAGS, Flag, Here};
+use super::table::{Action, Flag, Here, flags};
 use super::{MIB, Port, Refusal, Settings, Slabs};
 
 /// What a command line asks for.
@@ -75,7 +75,7 @@ impl Reader<'_> {
     /// One or more letters after a dash; the first that takes an argument ends them.
     fn short(&mut self, letters: &str) -> Result<Option<Outcome>, Refusal> {
         for (at, letter) in letters.char_indices() {
-            let Some(flag) = FLAGS.iter().find(|flag| flag.short == Some(letter)) else {
+            let Some(flag) = flags().find(|flag| flag.short == Some(letter)) else {
                 return Err(Refusal::value(format!("there is no flag -{letter}; -h lists them all")));
             };
             let shown = format!("-{letter}");
@@ -163,10 +163,10 @@ impl Reader<'_> {
 
 /// A long name, or the beginning of exactly one.
 fn find_long(name: &str) -> Result<&'static Flag, Refusal> {
-    if let Some(flag) = FLAGS.iter().find(|flag| flag.long == name) {
+    if let Some(flag) = flags().find(|flag| flag.long == name) {
         return Ok(flag);
     }
-    let mut begun = FLAGS.iter().filter(|flag| !name.is_empty() && flag.long.starts_with(name));
+    let mut begun = flags().filter(|flag| !name.is_empty() && flag.long.starts_with(name));
     match (begun.next(), begun.next()) {
         (Some(flag), None) => Ok(flag),
         (None, _) => Err(Refusal::value(format!("there is no flag --{name}; -h lists them all"))),

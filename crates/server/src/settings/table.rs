@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use super::protection::PROTECTION;
 use super::value::{fraction, number, port, size};
-use super::{Binding, OnCorruption, Protect, Refusal, Settings, listen};
+use super::{Binding, Refusal, Settings, listen};
 
 /// One flag of the command line.
 pub(super) struct Flag {
@@ -87,7 +88,7 @@ impl Flag {
 }
 
 /// All flags, in the order of the help.
-pub(super) const FLAGS: &[Flag] = &[
+const FLAGS: &[Flag] = &[
     flag(
         'p',
         "port",
@@ -460,66 +461,6 @@ pub(super) const FLAGS: &[Flag] = &[
     },
     Flag {
         short: None,
-        long: "protect",
-        argument: Some("<mode>"),
-        help: "how commands on user data are executed: vanilla, once; sei, several times on the same core, later \
-               ones by other routines, compared and voted on before anything is changed or sent",
-        default: Some("vanilla"),
-        limit: Some("vanilla or sei"),
-        here: Own,
-        action: Set(|s, v| Protect::parse(v).map(|protect| s.protect = protect)),
-    },
-    Flag {
-        short: None,
-        long: "redundancy",
-        argument: Some("<num>"),
-        help: "executions of each command with --protect sei; 2 notice a fault, 3 and more also know who is right",
-        default: Some("2"),
-        limit: Some("2 to 16"),
-        here: Own,
-        action: Set(|s, v| number("--redundancy", v, 2..=16).map(|runs| s.redundancy = runs as u8)),
-    },
-    Flag {
-        short: None,
-        long: "on-corruption",
-        argument: Some("<action>"),
-        help: "what is done about executions that disagree: log, tell and count it; evict, also forget what was \
-               written; quarantine, also use a core no longer that is wrong too often; exit, tell, forget and end \
-               with status 70",
-        default: Some("quarantine"),
-        limit: Some("log, evict, quarantine or exit"),
-        here: Own,
-        action: Set(|s, v| OnCorruption::parse(v).map(|policy| s.on_corruption = policy)),
-    },
-    Flag {
-        short: None,
-        long: "state-file",
-        argument: Some("<file>"),
-        help: "where it is written which cores are used no longer, so that the next start leaves them, too",
-        default: None,
-        limit: None,
-        here: Own,
-        action: Set(|s, v| {
-            s.state_file = Some(PathBuf::from(v));
-            Ok(())
-        }),
-    },
-    Flag {
-        short: None,
-        long: "scrub",
-        argument: Some("<items>"),
-        help: "check so many items in memory per second against their checksums, whether anybody reads them or \
-               not; 0 for none. Fewer while memory is short; what takes longer than 2 us counts as several. Never \
-               takes more than a tenth of a core",
-        default: Some("20000"),
-        limit: Some("0 to 100000000"),
-        here: Own,
-        action: Set(|s, v| {
-            number("--scrub", v, 0..=100_000_000).map(|items| s.scrub_items_per_second = items as u32)
-        }),
-    },
-    Flag {
-        short: None,
         long: "test-mode",
         argument: None,
         help: "the command \"debugtime\" moves the server's clock",
@@ -566,6 +507,11 @@ pub(super) const FLAGS: &[Flag] = &[
         Action::Nothing,
     ),
 ];
+
+/// All flags, in the order of the help.
+pub(super) fn flags() -> impl Iterator<Item = &'static Flag> {
+    FLAGS.iter().chain(PROTECTION)
+}
 
 /// More workers than this gain nothing, and each costs memory of its own. memcached warns above it.
 const THREADS_MAX: u64 = 64;

@@ -5,36 +5,82 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use server::Server;
-use server::settings::{Listen, Port, Protect, Settings};
+use server::settings::{Listen, Port, Protect, Settings, Share};
+use server::{ExitReason, Findings, Server};
 
 /// How long a test waits for bytes that must come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Settings for a server at any free port of the loopback interface.
 pub fn settings() -> Settings {
+    let (protect, protect_sync) = protect();
     let local = Listen { host: Some("127.0.0.1".into()), port: None, binding: None, tag: None };
     Settings {
         tcp_port: Port::Any,
         listen: vec![local],
         threads: 1,
-        protect: protect(),
+        protect,
+        protect_sync,
+        validate_share: Share::Fixed(1.0),
         ..Settings::default()
     }
 }
 
-/// The mode that all of these tests run in: that of `VERACACHE_PROTECT`, vanilla without.
-fn protect() -> Protect {
+/// The mode that all of these tests run in: that of `VERACACHE_PROTECT`, vanilla without; and whether replies wait.
+fn protect() -> (Protect, bool) {
     match std::env::var("VERACACHE_PROTECT").as_deref() {
-        Err(_) | Ok("vanilla") => Protect::Vanilla,
-        Ok("sei") => Protect::Sei,
-        Ok(other) => panic!("VERACACHE_PROTECT is vanilla or sei, not {other}"),
+        Err(_) | Ok("vanilla") => (Protect::Vanilla, false),
+        Ok("sei") => (Protect::Sei, false),
+        Ok("orthrus") => (Protect::Orthrus, false),
+        Ok("orthrus-sync") => (Protect::Orthrus, true),
+        Ok(other) => panic!("VERACACHE_PROTECT is vanilla, sei, orthrus or orthrus-sync, not {other}"),
     }
 }
 
+/// A server in whose executions nothing may disagree.
+pub struct Sound(Option<Server>);
+
+impl std::ops::Deref for Sound {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        self.0.as_ref().expect("it is taken only in the end")
+    }
+}
+
+impl Sound {
+    /// Stops it.
+    pub fn stop(mut self) -> ExitReason {
+        let server = self.0.take().expect("it is taken only in the end");
+        let findings = server.findings();
+        let reason = server.stop();
+        check(&findings);
+        reason
+    }
+}
+
+impl Drop for Sound {
+    fn drop(&mut self) {
+        if let Some(server) = self.0.take() {
+            let findings = server.findings();
+            drop(server);
+            if !std::thread::panicking() {
+                check(&findings);
+            }
+        }
+    }
+}
+
+fn check(findings: &Findings) {
+    assert_eq!(findings.disagreements(), 0, "a healthy core was found sick");
+    let (executed, validated) = findings.validated();
+    assert!(validated <= executed);
+    assert!(executed == 0 || validated > 0, "nothing of {executed} commands was validated");
+}
+
 /// Starts a server.
-pub fn start(settings: Settings) -> Server {
-    Server::start(settings).expect("the server starts")
+pub fn start(settings: Settings) -> Sound {
+    Sound(Some(Server::start(settings).expect("the server starts")))
 }
 
 /// The address of memcached's protocols.

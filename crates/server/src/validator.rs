@@ -1,0 +1,367 @@
+//! Validators: threads that repeat what workers executed, from the records these leave, and compare.
+//!
+//! A validator serves one worker or several. It takes some records at a time from each in turn; while it does, what they
+//! point to can't be used again, so it is short. Between them it spins for a while if it has a core of its own, and
+//! sleeps. What does not agree is settled in [`crate::reaction`], and nothing else of that worker's is looked at before.
+//!
+//! Limits: a worker's ring has [`RING_LINES`] lines. A validator that lags makes nobody wait: what finds the ring full is
+//! not recorded, and what points to memory that is needed is abandoned. Both are counted.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use guard::{Core, Digest, Disagreement, Finding, Kind, Mismatch, Record, Replayer, Step, Tally};
+use hdrhistogram::Histogram;
+use store::{Env, Inspector, Look, Trace};
+
+use crate::bell::{Bell, Sleep};
+use crate::counters::Counters;
+use crate::execute::Executor;
+use crate::output::{Mark, Output};
+use crate::reaction::{Case, Means};
+use crate::recorder::is_timed;
+use crate::replay::Replay;
+use crate::shared::{Shared, Stop, locked};
+use crate::strata::{self, Dialect};
+use crate::{binary, line, sys, text};
+
+/// Lines of 64 bytes in one worker's ring: 512 KiB, some thousand records.
+pub(crate) const RING_LINES: usize = 8192;
+
+/// Records taken from one ring before the next has its turn.
+const BATCH: usize = 64;
+
+/// Of so many records, the time of one is taken.
+const TIMED_EVERY: u32 = 16;
+
+/// How long a validator with a core of its own looks for records before it sleeps.
+const SPIN: Duration = Duration::from_micros(20);
+
+/// The nap of one that shares its core with workers: as many records as come in that time are validated at once.
+const NAP: Duration = Duration::from_millis(1);
+
+/// After so many naps without any record, it sleeps until it is woken.
+const NAPS_MAX: u32 = 16;
+
+/// It looks whether it should end at least so often.
+const DEEP_SLEEP: Duration = Duration::from_millis(200);
+
+/// After a disagreement, everything of that worker is recorded for so long.
+pub(crate) const INSISTENCE: Duration = Duration::from_secs(60);
+
+/// What a core has written in this time is not trusted once the core isn't.
+const LOOK_BACK: Duration = Duration::from_secs(60);
+
+/// The largest latency that is told apart from others, in nanoseconds.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+
+/// What everybody may know about a worker's validation.
+#[derive(Debug)]
+pub(crate) struct Validation {
+    pub(crate) tally: Tally,
+    /// Lines that wait in the ring, when somebody last looked.
+    pub(crate) waiting_lines: AtomicU64,
+    /// Disagreements ever; the worker records everything for a while when there are more.
+    pub(crate) disagreements: AtomicU64,
+    /// The CPUs that the worker and its validator were last on.
+    pub(crate) worker_core: AtomicU64,
+    pub(crate) validator_core: AtomicU64,
+    /// From the execution to its confirmation.
+    pub(crate) latency_ns: Mutex<Histogram<u64>>,
+    /// The record that the worker waits for, asleep; 0 for none.
+    pub(crate) awaited: AtomicU64,
+    pub(crate) bell: Arc<Bell>,
+}
+
+impl Validation {
+    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+        let latency_ns = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2);
+        Validation {
+            tally: Tally::new(strata::STRATA),
+            waiting_lines: AtomicU64::new(0),
+            disagreements: AtomicU64::new(0),
+            worker_core: AtomicU64::new(0),
+            validator_core: AtomicU64::new(0),
+            latency_ns: Mutex::new(latency_ns.expect("the bounds are in order")),
+            awaited: AtomicU64::new(0),
+            bell,
+        }
+    }
+}
+
+/// The records of one worker.
+pub(crate) struct Source {
+    /// The worker's number.
+    pub(crate) worker: usize,
+    pub(crate) replayer: Replayer,
+    pub(crate) inspector: Inspector,
+}
+
+/// A validator.
+pub(crate) struct Validator {
+    shared: Arc<Shared>,
+    sources: Vec<Source>,
+    bell: Arc<Bell>,
+    /// Whether it may spin.
+    has_own_core: bool,
+    desk: Desk,
+    /// Set to keep it from looking at anything, in tests.
+    paused: Arc<AtomicBool>,
+}
+
+/// What an execution is repeated with.
+struct Desk {
+    shared: Arc<Shared>,
+    /// Only for what is forgotten.
+    store: store::Worker,
+    counters: Counters,
+    output: Output,
+    /// The key that the last command was about.
+    key: Vec<u8>,
+    core: Core,
+    untimed: u32,
+}
+
+impl Validator {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        sources: Vec<Source>,
+        bell: Arc<Bell>,
+        store: store::Worker,
+        has_own_core: bool,
+    ) -> Self {
+        let desk = Desk {
+            shared: Arc::clone(&shared),
+            store,
+            counters: Counters::default(),
+            output: Output::default(),
+            key: Vec::new(),
+            core: Core::default(),
+            untimed: 0,
+        };
+        let paused = Arc::clone(&shared.validators_paused);
+        Validator { shared, sources, bell, has_own_core, desk, paused }
+    }
+
+    /// Validates until the workers have stopped and nothing is left.
+    pub(crate) fn run(mut self) {
+        let mut naps = 0;
+        loop {
+            let is_last = self.shared.stop() != Stop::Not && self.shared.workers_running.load(SeqCst) == 0;
+            if self.look() > 0 {
+                naps = 0;
+            } else if is_last {
+                return;
+            } else if self.has_own_core && naps == 0 && self.spin() {
+                continue;
+            } else {
+                naps += 1;
+                self.sleep(naps);
+            }
+        }
+    }
+
+    /// Goes once through all rings; how many records there were.
+    fn look(&mut self) -> usize {
+        if self.paused.load(Relaxed) && self.shared.stop() == Stop::Not {
+            return 0;
+        }
+        self.desk.core = Core(sys::current_cpu());
+        let desk = &mut self.desk;
+        self.sources.iter_mut().map(|source| desk.batch(source)).sum()
+    }
+
+    /// Waits with the core for records to come; whether there are some.
+    fn spin(&mut self) -> bool {
+        let began = Instant::now();
+        while began.elapsed() < SPIN {
+            for _ in 0..32 {
+                std::hint::spin_loop();
+            }
+            if self.sources.iter_mut().any(|source| source.replayer.load().0 > 0) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn sleep(&mut self, naps: u32) {
+        let is_paused = self.paused.load(Relaxed);
+        let (how, time) =
+            if naps < NAPS_MAX && !is_paused { (Sleep::Nap, NAP) } else { (Sleep::Deep, DEEP_SLEEP) };
+        let sources = &mut self.sources;
+        self.bell
+            .sleep(how, time, || !is_paused && sources.iter_mut().any(|source| source.replayer.load().0 > 0));
+    }
+}
+
+impl Desk {
+    /// Validates some records of a worker; how many.
+    fn batch(&mut self, source: &mut Source) -> usize {
+        let Some(mut look) = source.inspector.begin() else { return 0 };
+        let shared = Arc::clone(&self.shared);
+        let validation = &shared.validations[source.worker];
+        validation.validator_core.store(self.core.0.into(), Relaxed);
+        let (mut count, mut is_drained) = (0, false);
+        while count < BATCH {
+            let began = self.is_timed().then(Instant::now);
+            let step =
+                source.replayer.step(self.core, &validation.tally, |record| self.confirm(&mut look, record));
+            match step {
+                Step::Idle => {
+                    is_drained = true;
+                    break;
+                }
+                Step::Agrees { stratum, .. } => {
+                    if let Some(began) = began {
+                        let cost = began.elapsed().as_nanos() as u64 * u64::from(TIMED_EVERY);
+                        validation.tally.count_cost(stratum, cost);
+                    }
+                    self.note_latency(source.replayer.record(), validation);
+                }
+                Step::Disagrees(disagreement) => {
+                    self.disagree(&look, &mut source.replayer, disagreement, source.worker);
+                }
+                Step::Abandoned { .. } | Step::Open => {
+                    if source.replayer.refuse().is_err() {
+                        // The worker has not looked at the earlier refusals yet.
+                        self.shared.posts[source.worker].wake();
+                        break;
+                    }
+                }
+            }
+            count += 1;
+        }
+        look.end(is_drained);
+        validation.waiting_lines.store(source.replayer.load().0, Relaxed);
+        self.wake_worker(source);
+        count
+    }
+
+    /// The worker may sleep because it waits for what was just confirmed.
+    fn wake_worker(&self, source: &Source) {
+        // Pairs with the fence of a worker that is going to sleep.
+        fence(SeqCst);
+        let awaited = &self.shared.validations[source.worker].awaited;
+        let seq = awaited.load(Relaxed);
+        if seq != 0 && source.replayer.confirmed() >= seq && awaited.swap(0, Relaxed) != 0 {
+            self.shared.posts[source.worker].wake();
+        }
+    }
+
+    fn is_timed(&mut self) -> bool {
+        self.untimed = (self.untimed + 1) % TIMED_EVERY;
+        self.untimed == 0
+    }
+
+    fn note_latency(&self, record: &Record, validation: &Validation) {
+        let Some((Trace { at_ns, .. }, ..)) = Trace::read(record) else { return };
+        if is_timed(at_ns) {
+            let now = self.shared.started.elapsed().as_nanos() as u64;
+            locked(&validation.latency_ns).saturating_record(now.saturating_sub(at_ns).max(1));
+        }
+    }
+
+    /// Repeats what a record says and compares.
+    fn confirm(&mut self, look: &mut Look<'_>, record: &Record) -> Result<Finding, Mismatch> {
+        let (trace, ..) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
+        if !look.take(&trace) {
+            return Ok(Finding::Abandoned);
+        }
+        self.repeat(look, record).map(|()| Finding::Agrees)
+    }
+
+    fn repeat(&mut self, look: &Look<'_>, record: &Record) -> Result<(), Mismatch> {
+        let (trace, reply, command) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
+        let dialect = strata::dialect(record.stratum()).ok_or_else(|| store::senseless(record))?;
+        let out = &mut self.output;
+        out.clear();
+        let env: Env = trace.env();
+        let mut executor = Executor::new(&mut self.store, &self.shared, &self.counters, env)
+            .replaying(Replay::new(look, &trace, &mut self.key));
+        match dialect {
+            Dialect::Classic | Dialect::Meta => text::repeat(command, &mut executor, out),
+            Dialect::Binary => binary::repeat(command, &mut executor, out),
+            Dialect::Line => line::repeat(command, &mut executor, out),
+        }
+        executor.into_replay().map_or(Ok(()), Replay::finish)?;
+        let found = store::digest(out.since(Mark::START));
+        guard::compare(Kind::Reply, Digest(reply.into()), Digest(found.into()))
+    }
+
+    /// Settles a disagreement: who was wrong, what is forgotten, whether the reply may leave.
+    #[cold]
+    fn disagree(
+        &mut self,
+        look: &Look<'_>,
+        replayer: &mut Replayer,
+        disagreement: Disagreement,
+        worker: usize,
+    ) {
+        let shared = Arc::clone(&self.shared);
+        let record = replayer.record().clone();
+        let (trace, command) = match Trace::read(&record) {
+            Some((trace, _, command)) if disagreement.kind != Kind::Record => (Some(trace), command),
+            _ => (None, &b""[..]),
+        };
+        let understood = self.key.clone();
+        let mut keys: Vec<&[u8]> = Vec::new();
+        if trace.is_some() && !understood.is_empty() {
+            keys.push(&understood);
+        }
+        for key in trace.iter().flat_map(|trace| look.keys(trace)) {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        let [item_found, item_new] = trace.map_or([None; 2], |trace| look.checksums(&trace));
+        let is_damaged = trace.is_some_and(|trace| look.is_found_damaged(&trace));
+        let stratum = strata::name(usize::from(disagreement.stratum.0));
+        let case = Case {
+            disagreement,
+            stratum: &stratum,
+            command,
+            keys: &keys,
+            item_found,
+            item_new,
+            checksum: if is_damaged { guard::Checksum::WrongNow } else { guard::Checksum::Unknown },
+            now: shared.clock.now().into(),
+        };
+        let mut again = Again { desk: self, look, record: &record, expected: disagreement.expected };
+        let settled = shared.reaction.disagreed(&case, &mut again);
+        shared.validations[worker].disagreements.fetch_add(1, Relaxed);
+        if settled.keeps {
+            replayer.release();
+        } else if replayer.refuse().is_err() {
+            // It stays open, and is tried again with the next batch.
+        }
+    }
+}
+
+/// What can be done about a disagreement.
+struct Again<'a, 'l> {
+    desk: &'a mut Desk,
+    look: &'a Look<'l>,
+    record: &'a Record,
+    expected: Digest,
+}
+
+impl Means for Again<'_, '_> {
+    fn repeat(&mut self) -> Option<Digest> {
+        Some(match self.desk.repeat(self.look, self.record) {
+            Ok(()) => self.expected,
+            Err(mismatch) => mismatch.found,
+        })
+    }
+
+    fn contain(&mut self, key: &[u8]) -> bool {
+        self.desk.store.forget(key)
+    }
+
+    fn look_back(&mut self, core: Core) -> u64 {
+        let since = self.desk.shared.births.since(LOOK_BACK);
+        self.desk.store.look_back(core.0, since)
+    }
+}

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use guard::Checksum;
-use store::{Damage, Part, Stats, Store};
+use store::{Damage, Part, Store};
 
 use crate::counters::Counter;
+use crate::coverage;
 use crate::reaction::{Case, Ration, Reaction, Report};
 use crate::settings::Settings;
+use crate::shared::Shared;
 
 /// How long one stretch of checking may take. Maintenance is locked meanwhile.
 const STRETCH_MAX: Duration = Duration::from_millis(1);
@@ -48,7 +50,7 @@ pub(crate) struct Integrity {
 }
 
 /// What `stats integrity` shows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Findings {
     /// The setting.
     pub(crate) items_per_second: u32,
@@ -70,11 +72,15 @@ pub(crate) struct Findings {
     pub(crate) disagreements: u64,
     /// What was made of that.
     pub(crate) reaction: Report,
+    /// How much was executed again elsewhere.
+    pub(crate) validation: coverage::Report,
 }
 
 impl Integrity {
     /// The numbers now.
-    pub(crate) fn findings(&self, settings: &Settings, stats: &Stats, reaction: &Reaction) -> Findings {
+    pub(crate) fn findings(&self, shared: &Shared) -> Findings {
+        let Shared { settings, reaction, store, .. } = shared;
+        let stats = store.stats();
         // Read first: what was passed on is counted there before it is counted here.
         let passed_on = self.passed_on.read();
         let reaction = reaction.report();
@@ -89,6 +95,7 @@ impl Integrity {
             executions: settings.runs(),
             disagreements: stats.disagreements + reaction.disagreements().saturating_sub(passed_on),
             reaction,
+            validation: coverage::Report::of(shared),
         }
     }
 }

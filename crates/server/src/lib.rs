@@ -6,6 +6,7 @@ mod binary;
 mod clock;
 mod connection;
 mod counters;
+mod coverage;
 mod driver;
 mod dump;
 mod error;

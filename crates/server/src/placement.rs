@@ -71,7 +71,6 @@ impl Topology {
         self.place(cpu).filter(|_| !self.is_virtual).map(|place| place.package)
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "threads are not placed yet"))]
     /// How independent validators on some CPUs are of workers on others: that of the worst pair.
     pub(crate) fn independence(&self, workers: &[Core], validators: &[Core]) -> Independence {
         let pairs = workers.iter().flat_map(|worker| validators.iter().map(move |other| (*worker, *other)));
@@ -94,7 +93,6 @@ impl Topology {
         }
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "threads are not placed yet"))]
     /// Divides CPUs among workers and so many validators, so that validators get physical cores of their own where
     /// there are enough, else hardware threads of their own, else the same CPUs as the workers. The last are the
     /// validators'.

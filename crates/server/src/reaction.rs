@@ -278,7 +278,6 @@ impl Reaction {
         self.allowed.iter().copied().filter(|core| !is_left(core)).collect()
     }
 
-    #[expect(dead_code, reason = "threads are not placed yet")]
     /// What shares what on this machine.
     pub(crate) fn topology(&self) -> &Topology {
         &self.topology

@@ -277,6 +277,7 @@ fn open_store(settings: &Settings, now: u32) -> Result<Arc<Store>, Error> {
         hash_power: settings.hash_power_initial,
         huge_pages: settings.large_pages,
         cas: settings.cas,
+        sealed_flags: 0,
         redundancy: settings.runs(),
         start_unix: now,
     })

@@ -87,8 +87,7 @@ impl Subject for Office<'_> {
     }
 
     fn findings(&self) -> Findings {
-        let shared = self.shared;
-        shared.integrity.findings(&shared.settings, &shared.store.stats(), &shared.reaction)
+        self.shared.integrity.findings(self.shared)
     }
 
     fn disagreements(&self) -> Vec<String> {

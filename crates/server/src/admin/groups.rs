@@ -143,6 +143,7 @@ pub(super) fn integrity(findings: &Findings, sink: &mut dyn Sink) {
     put("crc_mismatches", format_args!("{}", findings.crc_mismatches));
     put("executions_per_command", format_args!("{}", findings.executions));
     put("disagreements", format_args!("{}", findings.disagreements));
+    findings.validation.each(&mut put);
     findings.reaction.each(&mut put);
 }
 

@@ -67,7 +67,7 @@ impl Operator for Decision<'_> {
         let key = case.request.key;
         let found = case.sight.map(|sight| sight.view);
         let decided = Decided {
-            effect: compute(&case.request, env, found),
+            effect: compute(&case.request, env, found, self.store.options.sealed_flags),
             hash: if S::IS_DIVERSE { self.store.hash_compactly(key) } else { self.store.hash(key) },
             is_key: found.is_none_or(|item| is_same_key::<S>(item.key, key)),
             checksum: case.sight.map(|sight| {
@@ -97,7 +97,10 @@ impl Store {
         hash: Hash,
     ) -> Result<Effect<'a>, Refused> {
         match redundancy {
-            None => Ok(compute(&case.request, env, case.sight.map(|sight| sight.view))),
+            None => {
+                let found = case.sight.map(|sight| sight.view);
+                Ok(compute(&case.request, env, found, self.options.sealed_flags))
+            }
             Some(redundancy) => self.decide_again(redundancy, core, case, env, hash),
         }
     }

@@ -410,7 +410,7 @@ fn decide<'a>(
         }
         decided.effect
     } else {
-        crate::operator::compute(request, &trace.env, seen)
+        crate::operator::compute(request, &trace.env, seen, store.options.sealed_flags)
     };
     guard::compare(Kind::Outcome, Digest(trace.effect.into()), Digest(digest_of(&effect).into()))?;
     if let Some(own) = seen.filter(|own| own.value.len() > SMALL_BYTES_MAX) {

@@ -27,7 +27,7 @@ mod sync;
 mod trace;
 mod worker;
 
-pub use crc::{crc32c, crc32c_by_tables};
+pub use crc::{crc32c, crc32c_by_tables, digest};
 pub use draft::{Draft, Pinned};
 pub use follow::{BIRTH_BYTES, Fence, Followed, Follower, Own, SMALL_BYTES_MAX, Told, Version};
 pub use index::Hash;
@@ -42,7 +42,7 @@ pub use request::{
 pub use scan::Cursor;
 pub use scrub::{Damage, Part, Scrubbed};
 pub use store::Store;
-pub use trace::{Trace, digest};
+pub use trace::Trace;
 pub use worker::{Answer, Worker};
 
 /// TTL classes that items are sorted into.

@@ -15,16 +15,27 @@ const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 /// Unix seconds of an item that is expired from the start.
 const LONG_AGO: u32 = 1;
 
-/// Executes a request against what it found. `found` is the item under the request's key, if there is one.
+/// Executes a request against what it found. `found` is the item under the request's key, if there is one; with one of
+/// the `sealed_flags` (see [`StoreOptions::sealed_flags`](crate::StoreOptions::sealed_flags)) its value stays whole.
 #[inline(always)]
 #[must_use]
-pub fn compute<'a>(request: &Request<'a>, env: &Env, found: Option<View<'a>>) -> Effect<'a> {
+pub fn compute<'a>(
+    request: &Request<'a>,
+    env: &Env,
+    found: Option<View<'a>>,
+    sealed_flags: u32,
+) -> Effect<'a> {
     let dead = found.is_some_and(|item| !is_alive(&item, env));
     let item = if dead { None } else { found };
+    let is_sealed = item.is_some_and(|item| item.flags & sealed_flags != 0);
     let mut effect = match &request.op {
         Op::Fetch(fetch) => compute_fetch(fetch, env, item),
+        Op::Put(Put { mode: PutMode::Append | PutMode::Prepend, .. }) if is_sealed => {
+            unchanged(Status::NotStored)
+        }
         Op::Put(put) => compute_put(put, env, item),
         Op::Delete(delete) => compute_delete(delete, env, item),
+        Op::Arith(_) if is_sealed => unchanged(Status::NonNumeric),
         Op::Arith(arith) => compute_arith(arith, env, item),
     };
     if dead {
@@ -336,9 +347,13 @@ mod tests {
     }
 
     fn check_at(op: Op<'_>, env: &Env, found: Option<View<'_>>, expected: &str) {
+        check_sealed(op, env, found, 8, expected);
+    }
+
+    fn check_sealed(op: Op<'_>, env: &Env, found: Option<View<'_>>, sealed_flags: u32, expected: &str) {
         let request = Request { key: b"k", op };
-        let first = compute(&request, env, found);
-        assert_eq!(first, compute(&request, env, found), "an operator is a function: {op:?}");
+        let first = compute(&request, env, found, sealed_flags);
+        assert_eq!(first, compute(&request, env, found, sealed_flags), "an operator is a function: {op:?}");
         assert_eq!(line(&first), expected, "{op:?} on {found:?}");
     }
 
@@ -467,6 +482,32 @@ mod tests {
             check(incr(1), Some(item(wrong)), "NonNumeric");
         }
         check(Op::Arith(Arith { compare: Some(9), ..arith(Direction::Incr, 1) }), Some(item("1")), "Exists");
+    }
+
+    #[test]
+    fn what_is_sealed_stays_whole() {
+        // The item's flags are 7.
+        fn check(op: Op<'_>, expected_sealed: &str, expected: &str) {
+            let found = Some(item("1"));
+            check_sealed(op, &ENV, found, 2, expected_sealed);
+            check_sealed(op, &ENV, found, 8, expected);
+            let dead = Some(View { exptime: NOW, ..item("1") });
+            let on_dead = |sealed_flags| {
+                let effect = compute(&Request { key: b"k", op }, &ENV, dead, sealed_flags);
+                line(&effect)
+            };
+            assert_eq!(on_dead(2), on_dead(8), "nothing is there to be sealed: {op:?}");
+        }
+        for mode in [PutMode::Append, PutMode::Prepend] {
+            let joined = if mode == PutMode::Append { "1new" } else { "new1" };
+            let expected = format!("Stored publish \"{joined}\" f=7 exp=0 cas>10");
+            check(Op::Put(put(mode)), "NotStored", &expected);
+        }
+        let incr = Op::Arith(arith(Direction::Incr, 1));
+        check(incr, "NonNumeric", "Stored publish \"2\" f=7 exp=0 cas>10");
+        let set = "Stored publish \"new\" f=3 exp=0 cas>10";
+        check(Op::Put(put(PutMode::Set)), set, set);
+        check(Op::Delete(Delete::default()), "Deleted unlink", "Deleted unlink");
     }
 
     #[test]

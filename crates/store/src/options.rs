@@ -17,6 +17,9 @@ pub struct StoreOptions {
     pub evict: bool,
     /// Whether cas ids are given out; without, every item shows 0.
     pub cas: bool,
+    /// Items with one of these flags are only replaced as a whole: nothing is appended to their values, and they are no
+    /// numbers. For values that end with a checksum of the client's.
+    pub sealed_flags: u32,
     /// Seed of the hash function; unpredictable to clients.
     pub seed: u64,
     /// Workers at a time.
@@ -38,6 +41,7 @@ impl Default for StoreOptions {
             item_bytes_max: 1 << 20,
             evict: true,
             cas: true,
+            sealed_flags: 0,
             seed: 0,
             workers_max: 4,
             hash_power: None,

@@ -107,7 +107,7 @@ impl Worker {
         }
         let trace = Trace { epoch, ..*trace };
         recorder.payload.clear();
-        trace.write(&mut recorder.payload);
+        recorder.payload.extend_from_slice(&trace.bytes());
         for part in command {
             recorder.payload.extend_from_slice(part);
         }

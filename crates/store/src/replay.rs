@@ -18,9 +18,9 @@ use crate::store::Store;
 use crate::trace::{Seen, Trace, digest_of};
 use crate::worker::Answer;
 
-/// Values up to this long are summed from tables when a trace is repeated: that it happens on another core says more
-/// than that it happens by other instructions.
-pub(crate) const TABLES_BYTES_MAX: usize = 64;
+/// Nothing is summed from tables when a trace is repeated: that it happens on another core says more than that it happens
+/// by other instructions, and tables take several times as long.
+pub(crate) const TABLES_BYTES_MAX: usize = 0;
 
 /// Looks at what a worker's records point to.
 pub struct Inspector {

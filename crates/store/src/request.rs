@@ -204,6 +204,8 @@ pub enum Status {
     TooLarge,
     /// No memory could be had for the new version.
     OutOfMemory,
+    /// Put: the value is not what its own checksum says. Found in front of the store, which knows no such checksums.
+    BadChecksum,
     /// Executions of the command don't agree, and there is no majority: nothing was changed.
     Disagreed,
 }

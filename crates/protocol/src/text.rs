@@ -34,6 +34,8 @@ pub const ERROR: &str = "ERROR";
 pub const TOO_MANY_CONNECTIONS: &str = "ERROR Too many open connections";
 /// The payload does not end where it should.
 pub const BAD_DATA_CHUNK: &str = "CLIENT_ERROR bad data chunk";
+/// A checked value is not what its checksum says; memcached has none.
+pub const BAD_CHECKSUM: &str = "CLIENT_ERROR bad checksum of checked value";
 /// The line can't be understood.
 pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 /// Of `incr`, `decr` and `ma` on a value that is no number.

@@ -156,6 +156,7 @@ fn stored(
         (Found::Exists, _) => Status::Exists,
         (Found::NotFound, Verb::Append | Verb::Prepend) => Status::NotStored,
         (Found::NotFound, _) => Status::NotFound,
+        (Found::BadChecksum, _) => Status::Invalid,
         (Found::TooLarge | Found::OutOfMemory | Found::Disagreed, verb) => {
             executor.refuse_value(store.key, status, verb == Verb::Set);
             if status == Found::TooLarge { Status::TooLarge } else { Status::OutOfMemory }

@@ -103,6 +103,10 @@ counters! {
     store_too_large,
     /// Values there was no memory for.
     store_no_memory,
+    /// Checked values that were what their checksums say.
+    checked_verified,
+    /// Checked values that were not.
+    checked_refused,
     /// Authentications.
     auth_cmds,
     /// Failed authentications.

@@ -4,7 +4,11 @@
 //! is counted is counted here, for all of them alike.
 
 use guard::{Append, Core, Digest, Disagreement, Kind, Mismatch, Site};
-use store::{Answer, Arith, Delete, Direction, Draft, Env, Fetch, Hash, Op, Put, Request, Status, View};
+use protocol::checked::Announcement;
+use store::{
+    Answer, Arith, Delete, Direction, Draft, Env, Fetch, Hash, Op, Put, PutMode, Request, Status, Token,
+    View, crc32c,
+};
 
 use crate::admin::{Seen, item_bytes};
 use crate::counters::Counters;
@@ -128,7 +132,7 @@ impl<'w> Executor<'w> {
     #[inline]
     fn execute(&mut self, hash: Hash, request: &Request<'_>) -> Answer<'_> {
         if let Some(replay) = &mut self.replay {
-            return replay.execute(request);
+            return replay.execute(request, self.shared.settings.checked_values);
         }
         self.decide_on_record(&request.op);
         self.store.execute_hashed(hash, request, &self.env)
@@ -262,6 +266,9 @@ impl<'w> Executor<'w> {
     #[inline]
     pub(crate) fn put(&mut self, key: &[u8], put: Put<'_>) -> Answer<'_> {
         let (counters, shared, counts_keys) = (self.counters, self.shared, self.counts_keys());
+        if let Err(status) = self.verify(key, &put, put.value) {
+            return Answer { status, token: Token::None, item: None };
+        }
         let hash = self.store.hash(key);
         let answer = self.execute(hash, &Request { key, op: Op::Put(put) });
         count_put(counters, &put, answer.status);
@@ -271,9 +278,43 @@ impl<'w> Executor<'w> {
         answer
     }
 
+    /// Compares a value that is to be put with its own checksum, if it announces one and is put as it is. What is refused
+    /// leaves no record, and what is repeated from one is compared where it was put.
+    #[inline]
+    fn verify(&self, key: &[u8], put: &Put<'_>, value: &[u8]) -> Result<(), Status> {
+        let is_joined = matches!(put.mode, PutMode::Append | PutMode::Prepend) && put.vivify.is_none();
+        match self.shared.settings.checked_values {
+            Some(announcement) if announcement.is_in(put.flags) && !is_joined && self.replay.is_none() => {
+                self.verify_checked(announcement, key, put.flags, value)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn verify_checked(
+        &self,
+        announcement: Announcement,
+        key: &[u8],
+        flags: u32,
+        value: &[u8],
+    ) -> Result<(), Status> {
+        match self.understand(|| announcement.agrees(key, flags, value, crc32c)) {
+            Some(true) => self.counters.checked_verified.up(),
+            Some(false) => {
+                self.counters.checked_refused.up();
+                return Err(Status::BadChecksum);
+            }
+            None => return Err(Status::Disagreed),
+        }
+        Ok(())
+    }
+
     /// Executes a put whose value is in a draft, and counts it.
-    pub(crate) fn put_draft(&mut self, draft: Draft, key: &[u8], put: Put<'_>) -> Answer<'_> {
+    pub(crate) fn put_draft(&mut self, mut draft: Draft, key: &[u8], put: Put<'_>) -> Answer<'_> {
         let (counters, shared, counts_keys) = (self.counters, self.shared, self.counts_keys());
+        if let Err(status) = self.verify(key, &put, draft.buffer()) {
+            return Answer { status, token: Token::None, item: None };
+        }
         self.decide_on_record(&Op::Put(put));
         let answer = self.store.finish(draft, &Request { key, op: Op::Put(put) }, &self.env);
         count_put(counters, &put, answer.status);
@@ -325,7 +366,7 @@ impl<'w> Executor<'w> {
         match status {
             Status::TooLarge => self.counters.store_too_large.up(),
             // Nothing was changed, and nothing is.
-            Status::Disagreed => return,
+            Status::Disagreed | Status::BadChecksum => return,
             _ => self.counters.store_no_memory.up(),
         }
         if forget && self.replay.is_none() {
@@ -368,7 +409,7 @@ fn count_put(counters: &Counters, put: &Put<'_>, status: Status) {
 
 /// Whether a put came so far as to be decided.
 fn was_put(status: Status) -> bool {
-    !matches!(status, Status::TooLarge | Status::OutOfMemory | Status::Disagreed)
+    !matches!(status, Status::TooLarge | Status::OutOfMemory | Status::Disagreed | Status::BadChecksum)
 }
 
 /// Appends a value: by copy when it is small, otherwise from where it lies.

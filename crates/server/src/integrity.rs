@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use guard::Checksum;
 use store::{Damage, Part, Store};
 
-use crate::counters::Counter;
+use crate::counters::{Counter, Counters};
 use crate::coverage;
 use crate::reaction::{Case, Ration, Reaction, Report};
 use crate::settings::Settings;
@@ -66,6 +66,8 @@ pub(crate) struct Findings {
     pub(crate) went_with_it: u64,
     /// Damage of any kind that the store noticed, whoever looked.
     pub(crate) crc_mismatches: u64,
+    /// Checked values that were verified, and that were refused; none if no flag announces them.
+    pub(crate) checked: Option<[u64; 2]>,
     /// How often each command is executed.
     pub(crate) executions: u8,
     /// Commands whose executions did not agree.
@@ -92,6 +94,10 @@ impl Integrity {
             damaged: self.damaged.read(),
             went_with_it: self.went_with_it.read(),
             crc_mismatches: stats.crc_mismatches,
+            checked: settings.checked_values.is_some().then(|| {
+                let sum = |of: fn(&Counters) -> u64| shared.counters.iter().map(of).sum();
+                [sum(|it| it.checked_verified.read()), sum(|it| it.checked_refused.read())]
+            }),
             executions: settings.runs(),
             disagreements: stats.disagreements + reaction.disagreements().saturating_sub(passed_on),
             reaction,

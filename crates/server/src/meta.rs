@@ -99,7 +99,7 @@ pub(crate) fn set(set: &MetaSet<'_>, value: Value<'_>, executor: &mut Executor<'
         Status::Stored => MetaStatus::Done,
         Status::Exists => MetaStatus::Exists,
         Status::NotFound if compares_as_set => MetaStatus::NotFound,
-        status @ (Status::TooLarge | Status::OutOfMemory | Status::Disagreed) => {
+        status @ (Status::TooLarge | Status::OutOfMemory | Status::Disagreed | Status::BadChecksum) => {
             executor.refuse_value(key_bytes, status, true);
             return out.say(|bytes| text::line(crate::session::refusal(status), bytes));
         }

@@ -1,7 +1,8 @@
 //! A command executed again from its record, by the same code that executed it first: this takes the store's place.
 
-use guard::{Kind, Mismatch};
-use store::{Answer, Look, PutMode, Request, Trace};
+use guard::{Digest, Kind, Mismatch};
+use protocol::checked::Announcement;
+use store::{Answer, Look, PutMode, Request, Trace, View, crc32c_by_tables};
 
 /// What a validator lends to whoever executes commands again.
 pub(crate) struct Replay<'l> {
@@ -20,12 +21,18 @@ impl<'l> Replay<'l> {
         Replay { look, trace, key, was_executed: false, mismatch: None }
     }
 
-    /// Repeats the execution of what the command was understood to be.
-    pub(crate) fn execute(&mut self, request: &Request<'_>) -> Answer<'l> {
+    /// Repeats the execution of what the command was understood to be. A checked value that is shown or was put is
+    /// verified once more, where it lies and for the key that was asked for.
+    pub(crate) fn execute(&mut self, request: &Request<'_>, checked: Option<Announcement>) -> Answer<'l> {
         self.was_executed = true;
         self.key.clear();
         self.key.extend_from_slice(request.key);
-        self.look.repeat(self.trace, request).unwrap_or_else(|mismatch| {
+        let repeated =
+            self.look.repeat(self.trace, request).and_then(|answer| match (checked, answer.item) {
+                (Some(announcement), Some(item)) => verify(announcement, request.key, &item).map(|()| answer),
+                _ => Ok(answer),
+            });
+        repeated.unwrap_or_else(|mismatch| {
             self.mismatch = Some(mismatch);
             store::nothing()
         })
@@ -46,10 +53,53 @@ impl<'l> Replay<'l> {
         match self.mismatch {
             Some(mismatch) => Err(mismatch),
             // Understood as something that is not executed at all.
-            None if !self.was_executed => {
-                Err(Mismatch::new(Kind::Outcome, guard::Digest(1), guard::Digest(0)))
-            }
+            None if !self.was_executed => Err(Mismatch::new(Kind::Outcome, Digest(1), Digest(0))),
             None => Ok(()),
         }
+    }
+}
+
+/// By another routine than the worker's.
+fn verify(announcement: Announcement, key: &[u8], item: &View<'_>) -> Result<(), Mismatch> {
+    let agrees = announcement.agrees(key, item.flags, item.value, crc32c_by_tables);
+    guard::compare(Kind::Checksum, Digest(1), Digest(u64::from(agrees)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checked_value_is_verified_where_it_lies() {
+        let announcement = Announcement::new(16).expect("a bit of 32");
+        let check = |key: &[u8], flags, value: &[u8], expected| {
+            let item = View {
+                key,
+                value,
+                flags,
+                exptime: 0,
+                cas: 1,
+                birth: 1,
+                accessed: 0,
+                fetched: false,
+                stale: false,
+                token_sent: false,
+            };
+            let found = verify(announcement, b"key", &item).map_err(|mismatch| mismatch.kind);
+            assert_eq!(found, expected, "{value:?}");
+        };
+        let flags = announcement.mask();
+        let trailer = announcement.trailer(b"key", flags, b"content", store::crc32c);
+        let value = [b"content", &trailer[..]].concat();
+        check(b"key", flags, &value, Ok(()));
+        // What was found under another key is compared for the one that was asked for.
+        check(b"kez", flags, &value, Ok(()));
+        for bit in 0..8 * value.len() {
+            let mut value = value.clone();
+            value[bit / 8] ^= 1 << (bit % 8);
+            check(b"key", flags, &value, Err(Kind::Checksum));
+            check(b"key", 0, &value, Ok(()));
+        }
+        check(b"key", flags | 1, &value, Err(Kind::Checksum));
     }
 }

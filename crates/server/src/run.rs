@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle};
 
+use protocol::checked::Announcement;
 use store::{Store, StoreOptions};
 
 use crate::bell::Bell;
@@ -277,7 +278,7 @@ fn open_store(settings: &Settings, now: u32) -> Result<Arc<Store>, Error> {
         hash_power: settings.hash_power_initial,
         huge_pages: settings.large_pages,
         cas: settings.cas,
-        sealed_flags: 0,
+        sealed_flags: settings.checked_values.map_or(0, Announcement::mask),
         redundancy: settings.runs(),
         start_unix: now,
     })

@@ -247,6 +247,7 @@ pub(crate) fn refusal(status: Status) -> &'static str {
     match status {
         Status::TooLarge => protocol::text::TOO_LARGE,
         Status::Disagreed => DISAGREED,
+        Status::BadChecksum => protocol::text::BAD_CHECKSUM,
         _ => protocol::text::NO_MEMORY_TO_STORE,
     }
 }

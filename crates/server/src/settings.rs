@@ -17,6 +17,8 @@ use std::fmt;
 use std::num::NonZero;
 use std::path::PathBuf;
 
+use protocol::checked::Announcement;
+
 pub use help::{flags_page, help};
 pub use listen::Listen;
 pub use parse::{Outcome, parse};
@@ -134,6 +136,8 @@ pub struct Settings {
     pub on_corruption: OnCorruption,
     /// `--state-file`: where it is written which cores were left.
     pub state_file: Option<PathBuf>,
+    /// `--checked-values-flag`: the client flag that announces a value's own checksum; `None` when none does.
+    pub checked_values: Option<Announcement>,
     /// `--scrub`: how many items in memory are checked in a second; 0 for none.
     pub scrub_items_per_second: u32,
     /// `--test-mode`: the command `debugtime` exists.
@@ -201,6 +205,7 @@ impl Default for Settings {
             validate_budget_percent: None,
             on_corruption: OnCorruption::Quarantine,
             state_file: None,
+            checked_values: None,
             scrub_items_per_second: 20_000,
             test_mode: false,
             warnings: Vec::new(),

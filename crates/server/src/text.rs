@@ -224,7 +224,7 @@ fn stored(store: &protocol::Store<'_>, status: Status, executor: &mut Executor<'
         Status::Stored => say::STORED,
         Status::Exists => say::EXISTS,
         Status::NotFound => say::NOT_FOUND,
-        Status::TooLarge | Status::OutOfMemory | Status::Disagreed => {
+        Status::TooLarge | Status::OutOfMemory | Status::Disagreed | Status::BadChecksum => {
             let forget = store.verb == Verb::Set && store.cas.is_none();
             executor.refuse_value(store.key, status, forget);
             refusal(status)

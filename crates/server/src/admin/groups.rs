@@ -141,6 +141,10 @@ pub(super) fn integrity(findings: &Findings, sink: &mut dyn Sink) {
     put("scrub_damaged", format_args!("{}", findings.damaged));
     put("scrub_went_with_damaged", format_args!("{}", findings.went_with_it));
     put("crc_mismatches", format_args!("{}", findings.crc_mismatches));
+    if let Some([verified, refused]) = findings.checked {
+        put("checked_verified", format_args!("{verified}"));
+        put("checked_refused", format_args!("{refused}"));
+    }
     put("executions_per_command", format_args!("{}", findings.executions));
     put("disagreements", format_args!("{}", findings.disagreements));
     findings.validation.each(&mut put);

@@ -105,6 +105,7 @@ impl Subject for Fixed {
             damaged: 3,
             went_with_it: 4,
             crc_mismatches: 5,
+            checked: Some([18, 19]),
             executions: 2,
             disagreements: 6,
             reaction: Report {
@@ -118,6 +119,7 @@ impl Subject for Fixed {
                 quarantined: vec![Core(1), Core(3)],
                 is_ready: true,
             },
+            ..Findings::default()
         }
     }
 
@@ -237,7 +239,9 @@ fn integrity_values_are_not_reset() {
     let expected = "STAT scrub_items_per_second 20000\r\nSTAT scrubbed_items 17\r\nSTAT scrub_passes 2\r\n\
                     STAT scrub_pass_seconds 1.000002\r\nSTAT scrub_damaged 3\r\n\
                     STAT scrub_went_with_damaged 4\r\nSTAT crc_mismatches 5\r\n\
+                    STAT checked_verified 18\r\nSTAT checked_refused 19\r\n\
                     STAT executions_per_command 2\r\nSTAT disagreements 6\r\n\
+                    STAT protect \r\nSTAT protect_sync 0\r\n\
                     STAT disagreements:outcome 1\r\nSTAT disagreements:checksum 2\r\n\
                     STAT disagreements:reply 3\r\nSTAT disagreements:record 4\r\n\
                     STAT disagreements:lost 5\r\nSTAT disagreements:stale 6\r\n\

@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(asked, Err(Lost::Bad(BadFrame::Length)));
         let (mut ours, mut theirs) = pair();
         let hello =
-            Hello { version: VERSION, memory_bytes: 1, item_bytes_max: 2, streams: 3, cas: false, now: 4 };
+            Hello { version: VERSION, memory_bytes: 1, item_bytes_max: 2, streams: 3, ..Hello::default() };
         hello.append(ours.out());
         ours.send().expect("open");
         assert_eq!(theirs.ask(Duration::from_secs(9), || false, Hello::decode), Ok(hello));

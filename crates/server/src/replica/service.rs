@@ -113,6 +113,7 @@ fn greet(link: &mut Link, memory_bytes: Option<u64>) -> Result<Session, Lost> {
         seed: crate::run::random_seed(),
         workers_max: 1,
         cas: hello.cas,
+        sealed_flags: hello.sealed_flags,
         start_unix: hello.now,
         ..StoreOptions::default()
     };

@@ -189,7 +189,7 @@ impl<'b> Fields<'b> {
 }
 
 /// What a server says first. No secret is in it: a replica has its own store with its own seed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) version: u32,
     /// The server's memory limit, which the replica takes for its own unless it was given another.
@@ -199,6 +199,8 @@ pub(crate) struct Hello {
     pub(crate) streams: u16,
     /// Whether items have cas ids.
     pub(crate) cas: bool,
+    /// As the server's store has them.
+    pub(crate) sealed_flags: u32,
     /// The server's clock.
     pub(crate) now: u32,
 }
@@ -214,6 +216,7 @@ impl Hello {
             body.extend_from_slice(&self.item_bytes_max.to_le_bytes());
             body.extend_from_slice(&self.streams.to_le_bytes());
             body.push(if self.cas { HAS_CAS } else { 0 });
+            body.extend_from_slice(&self.sealed_flags.to_le_bytes());
             body.extend_from_slice(&self.now.to_le_bytes());
         });
     }
@@ -229,12 +232,12 @@ impl Hello {
         }
         let version = fields.u32()?;
         if version != VERSION {
-            return Ok(Hello { version, memory_bytes: 0, item_bytes_max: 0, streams: 0, cas: false, now: 0 });
+            return Ok(Hello { version, ..Hello::default() });
         }
         let (memory_bytes, item_bytes_max, streams) = (fields.u64()?, fields.u32()?, fields.u16()?);
-        let (bits, now) = (fields.u8()?, fields.u32()?);
+        let (cas, sealed_flags, now) = (fields.u8()? & HAS_CAS != 0, fields.u32()?, fields.u32()?);
         fields.end()?;
-        Ok(Hello { version, memory_bytes, item_bytes_max, streams, cas: bits & HAS_CAS != 0, now })
+        Ok(Hello { version, memory_bytes, item_bytes_max, streams, cas, sealed_flags, now })
     }
 
     /// The longest body after the greeting: a batch and one value of any size.
@@ -360,6 +363,7 @@ mod tests {
             item_bytes_max: 1 << 20,
             streams: 4,
             cas: true,
+            sealed_flags: 1 << 16,
             now: 77,
         }
     }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use protocol::checked::Announcement;
+
 use super::table::Action::Set;
 use super::table::Flag;
 use super::table::Here::Own;
@@ -112,6 +114,20 @@ pub(super) const PROTECTION: &[Flag] = &[
         action: Set(|s, v| {
             s.state_file = Some(PathBuf::from(v));
             Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "checked-values-flag",
+        argument: Some("<bit>"),
+        help: "values whose client flags have this bit end with a checksum of the client's, and are refused when it is \
+               wrong; see docs/checked-values.md",
+        default: None,
+        limit: Some("0 to 31"),
+        here: Own,
+        action: Set(|s, v| {
+            number("--checked-values-flag", v, 0..=31)
+                .map(|bit| s.checked_values = Announcement::new(bit as u32))
         }),
     },
     Flag {

@@ -145,6 +145,7 @@ fn each_flag() {
     check("--state-file|/var/lib/veracache/cores", |s| {
         s.state_file = Some("/var/lib/veracache/cores".into());
     });
+    check("--checked-values-flag|31", |s| s.checked_values = Announcement::new(31));
     check("--scrub|0", |s| s.scrub_items_per_second = 0);
     check("--scrub=100000000", |s| s.scrub_items_per_second = 100_000_000);
     check("--test-mode", |s| s.test_mode = true);
@@ -272,6 +273,7 @@ fn refusals() {
         ("--protect|more", 1, "--protect must be vanilla, sei or orthrus, not \"more\""),
         ("--redundancy|1", 1, "--redundancy must be a number from 2 to 16"),
         ("--on-corruption|panic", 1, "--on-corruption must be log, evict, quarantine or exit, not \"panic\""),
+        ("--checked-values-flag|32", 1, "--checked-values-flag must be a number from 0 to 31"),
         ("--scrub|100000001", 1, "--scrub must be a number from 0 to 100000000"),
         ("--scrub|fast", 1, "--scrub must be"),
         ("-D|", 1, "-D needs an argument"),

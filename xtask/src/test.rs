@@ -10,10 +10,10 @@ Usage: cargo xtask test [--no-peers] [--only STEP]
 
 Installs what the tests need (or names it), then runs every step:
 
-  workspace  cargo test --workspace, and the server's once more with protection
+  workspace  cargo test --workspace, and the server's once more in each mode
   loom       every interleaving of the concurrent parts, as far as bounded
   build      the release executable
-  peers      software nobody here wrote, against that executable
+  peers      software nobody here wrote, against that executable, in three modes
 
   --no-peers   leave out the last two steps and their packages
   --only STEP  run this step alone (its packages must be installed)
@@ -108,7 +108,13 @@ fn run_steps(wanted: &[Step], steps: &mut Steps) -> Result<(), Error> {
 
 const WORKSPACE: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 /// The server's own tests are run once more in each of these.
-const MODES: [&str; 1] = ["sei"];
+const MODES: [&str; 3] = ["sei", "orthrus", "orthrus-sync"];
+/// All peers are run in each of these, and find that the server has ended if executions ever disagree.
+const PEER_MODES: [(&str, &[&str]); 3] = [
+    ("vanilla", &["--protect", "vanilla"]),
+    ("orthrus", &["--protect", "orthrus", "--validate-share", "1", "--on-corruption", "exit"]),
+    ("orthrus-sync", &["--protect", "orthrus", "--protect-sync", "--on-corruption", "exit"]),
+];
 const SERVER: [&str; 5] = ["test", "--package", "veracache-server", "--no-fail-fast", "--tests"];
 const BUILD: [&str; 4] = ["build", "--release", "--package", "veracache"];
 
@@ -121,12 +127,15 @@ fn loom(package: &str) -> Result<(usize, usize), Error> {
 }
 
 fn run_peers(steps: &mut Steps) -> Result<(), Error> {
-    println!("== peers");
     let executable = step::target_dir()?.join("release").join("veracache");
-    let counts = peers::run(&[executable.display().to_string(), "serve".to_string()], &[])?;
-    for count in counts {
-        let name = format!("peers: {}", count.name);
-        steps.add(Count { name, passed: count.passed, failed: count.failed, took: count.took });
+    for (mode, arguments) in PEER_MODES {
+        println!("== peers, {mode}");
+        let mut server = vec![executable.display().to_string(), "serve".to_string()];
+        server.extend(arguments.iter().map(ToString::to_string));
+        for count in peers::run(&server, &[])? {
+            let name = format!("peers, {mode}: {}", count.name);
+            steps.add(Count { name, passed: count.passed, failed: count.failed, took: count.took });
+        }
     }
     Ok(())
 }

@@ -44,6 +44,13 @@ pub(crate) enum Independence {
     OwnCore,
 }
 
+/// Who may run where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Division {
+    pub(crate) workers: Vec<Core>,
+    pub(crate) validators: Vec<Core>,
+}
+
 impl Topology {
     /// What the system says of the CPUs that this process may use. What can't be read stays unknown.
     pub(crate) fn read(allowed: &[Core]) -> Self {
@@ -93,38 +100,33 @@ impl Topology {
         }
     }
 
-    /// Divides CPUs among workers and so many validators, so that validators get physical cores of their own where
-    /// there are enough, else hardware threads of their own, else the same CPUs as the workers. The last are the
-    /// validators'.
-    pub(crate) fn divide(&self, cpus: &[Core], validators: usize) -> (Vec<Core>, Vec<Core>) {
+    /// Divides CPUs among workers and validators, so that validators get physical cores of their own if then each worker
+    /// still has a CPU, else hardware threads of their own; the last ones. Nothing if there are not enough even for that:
+    /// then it is better to leave it to the system who runs where.
+    pub(crate) fn divide(&self, cpus: &[Core], workers: usize, validators: usize) -> Option<Division> {
         let cpus: BTreeSet<Core> = cpus.iter().copied().collect();
+        if validators == 0 || cpus.len() < workers + validators {
+            return None;
+        }
         let mut groups: Vec<Vec<Core>> = Vec::new();
         for &cpu in &cpus {
             if !groups.iter().any(|group| group.contains(&cpu)) {
-                let group: Vec<Core> =
-                    self.siblings_claimed(cpu).into_iter().filter(|cpu| cpus.contains(cpu)).collect();
-                groups.push(group);
+                groups
+                    .push(self.siblings_claimed(cpu).into_iter().filter(|cpu| cpus.contains(cpu)).collect());
             }
         }
-        let all: Vec<Core> = cpus.into_iter().collect();
-        if validators == 0 || all.len() < 2 {
-            return (all.clone(), if validators == 0 { Vec::new() } else { all });
+        let mut own: Vec<Core> = Vec::new();
+        while own.len() < validators {
+            own.extend(groups.pop()?);
         }
-        if groups.len() == 1 {
-            let cut = all.len() - validators.min(all.len() / 2);
-            return (all[..cut].to_vec(), all[cut..].to_vec());
+        let mut rest: Vec<Core> = groups.concat();
+        if rest.len() < workers {
+            rest = cpus.into_iter().collect();
+            own = rest.split_off(rest.len() - validators);
         }
-        // Whole physical cores, half of them at most.
-        let mut own = Vec::new();
-        let mut kept = groups.len();
-        while own.len() < validators && kept > groups.len().div_ceil(2) {
-            kept -= 1;
-            own.extend(&groups[kept]);
-        }
-        let mut rest: Vec<Core> = groups[..kept].concat();
         rest.sort();
         own.sort();
-        (rest, own)
+        Some(Division { workers: rest, validators: own })
     }
 
     /// The siblings by what the system says, true or not: where it is wrong, nothing is lost.
@@ -314,24 +316,34 @@ processor\t: 1\nmicrocode\t: 0xb000041\nflags\t\t: fpu vme sse2\n";
 
     #[test]
     fn validators_get_cores_of_their_own() {
-        let check = |topology: &Topology, cpus: &[u16], validators, workers: &[u16], own: &[u16]| {
-            let divided = topology.divide(&cores(cpus), validators);
-            assert_eq!(divided, (cores(workers), cores(own)), "{cpus:?} {validators}");
+        type Parts<'a> = (&'a [u16], &'a [u16]);
+        let check = |topology: &Topology,
+                     cpus: &[u16],
+                     threads: (usize, usize),
+                     expected: Option<Parts<'_>>| {
+            let divided = topology.divide(&cores(cpus), threads.0, threads.1);
+            let parts =
+                |(workers, validators)| Division { workers: cores(workers), validators: cores(validators) };
+            assert_eq!(divided, expected.map(parts), "{cpus:?} {threads:?}");
         };
         let all = [0, 1, 2, 3, 4, 5, 6, 7];
         for is_virtual in [false, true] {
             let machine = machine(is_virtual);
-            check(&machine, &all, 0, &all, &[]);
-            check(&machine, &all, 1, &[0, 1, 2, 4, 5, 6], &[3, 7]);
-            check(&machine, &all, 3, &[0, 1, 4, 5], &[2, 3, 6, 7]);
-            check(&machine, &all, 8, &[0, 1, 4, 5], &[2, 3, 6, 7]);
-            check(&machine, &[0, 1], 1, &[0], &[1]);
-            check(&machine, &[0, 4], 1, &[0], &[4]);
-            check(&machine, &[0, 4, 1], 1, &[0, 4], &[1]);
-            check(&machine, &[3], 1, &[3], &[3]);
-            check(&machine, &[], 1, &[], &[]);
+            check(&machine, &all, (4, 0), None);
+            check(&machine, &all, (4, 1), Some((&[0, 1, 2, 4, 5, 6], &[3, 7])));
+            check(&machine, &all, (4, 2), Some((&[0, 1, 2, 4, 5, 6], &[3, 7])));
+            check(&machine, &all, (4, 3), Some((&[0, 1, 4, 5], &[2, 3, 6, 7])));
+            // Whole cores would leave too little to the workers.
+            check(&machine, &all, (7, 1), Some((&[0, 1, 2, 3, 4, 5, 6], &[7])));
+            check(&machine, &all, (8, 1), None);
+            check(&machine, &[0, 1], (1, 1), Some((&[0], &[1])));
+            check(&machine, &[0, 4], (1, 1), Some((&[0], &[4])));
+            check(&machine, &[0, 4, 1], (2, 1), Some((&[0, 4], &[1])));
+            check(&machine, &[0, 1], (2, 1), None);
+            check(&machine, &[3], (1, 1), None);
+            check(&machine, &[], (1, 1), None);
         }
-        check(&Topology::default(), &[0, 1, 2], 1, &[0, 1], &[2]);
+        check(&Topology::default(), &[0, 1, 2], (1, 1), Some((&[0, 1], &[2])));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! Locks: `deciding` comes first and is held for a vote and what follows from it, so that there is one vote at a time;
 //! `left` and `told` are taken within it or alone, for a few instructions.
 
+mod counts;
 mod evidence;
 mod known_answers;
 mod machine;
@@ -20,22 +21,24 @@ mod tests;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use guard::{Advice, Ask, Core, Digest, Disagreement, Evidence, Fault, Kind, KnownAnswers, Scores};
+use guard::{Advice, Ask, Core, Digest, Disagreement, Evidence, Fault, KnownAnswers, Scores};
 use guard::{Stratum, Third, Verdict};
 
 use crate::placement::{self, Topology};
 use crate::settings::{OnCorruption, Settings};
 use crate::state_file::{self, Cause, ENTRIES_MAX, Entry, Memory};
 
+pub(crate) use counts::Report;
 pub(crate) use evidence::{Action, Case};
 pub(crate) use machine::System;
 pub(crate) use ration::Ration;
 
-use evidence::{Line, Log, verdict_word};
+use counts::Counts;
+use evidence::{Line, Log};
 use machine::Machine;
 
 /// The window that intermittent faults of a core are counted in, in seconds.
@@ -60,12 +63,6 @@ const BLAMES_MAX: usize = 64;
 
 /// Cores that are asked for a third opinion at most before there is none.
 const THIRDS_MAX: usize = 3;
-
-/// The words for kinds of disagreements, as guard writes them.
-const KINDS: [&str; 7] = ["outcome", "checksum", "reply", "record", "lost", "stale", "resurrected"];
-
-/// The words for verdicts.
-const VERDICTS: [&str; 5] = ["core_intermittent", "core_persistent", "memory", "record", "undecided"];
 
 /// Decides what happens when executions disagree, and knows what has happened.
 pub(crate) struct Reaction {
@@ -108,40 +105,6 @@ pub(crate) struct Settled {
     pub(crate) keeps: bool,
     /// What was done.
     pub(crate) action: Action,
-}
-
-/// What `stats integrity` shows of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Report {
-    /// Disagreements by kind.
-    pub(crate) kinds: [u64; KINDS.len()],
-    /// Disagreements by verdict.
-    pub(crate) verdicts: [u64; VERDICTS.len()],
-    /// Disagreements on which no vote was held, because there were too many.
-    pub(crate) unvoted: u64,
-    /// Verdicts about a core that are better explained by a bug of ours.
-    pub(crate) suspects: u64,
-    /// Disagreements because of which keys were forgotten.
-    pub(crate) contained: u64,
-    /// Keys that were forgotten.
-    pub(crate) poisoned_keys: u64,
-    /// Items dropped because of the core that wrote them.
-    pub(crate) looked_back: u64,
-    /// Cores that were left.
-    pub(crate) quarantined: Vec<Core>,
-    /// Whether the server should be used.
-    pub(crate) is_ready: bool,
-}
-
-#[derive(Default)]
-struct Counts {
-    kinds: [AtomicU64; KINDS.len()],
-    verdicts: [AtomicU64; VERDICTS.len()],
-    unvoted: AtomicU64,
-    suspects: AtomicU64,
-    contained: AtomicU64,
-    poisoned_keys: AtomicU64,
-    looked_back: AtomicU64,
 }
 
 struct Deciding {
@@ -248,7 +211,7 @@ impl Reaction {
             _ if is_contained => action.max(Action::Contain),
             _ => action,
         };
-        self.count(case.disagreement.kind, verdict, is_suspect);
+        self.counts.count(case.disagreement.kind, verdict, is_suspect);
         let blamed = blamed(verdict, &case.disagreement);
         let microcode = self.microcode(blamed.unwrap_or(case.disagreement.first_core));
         let microcode = microcode.as_deref();
@@ -283,6 +246,17 @@ impl Reaction {
         &self.topology
     }
 
+    /// Has the calling thread use nothing but these CPUs, as far as they are in service.
+    pub(crate) fn keep_to(&self, cores: &[Core]) {
+        // So that none is left meanwhile.
+        let _deciding = locked(&self.deciding);
+        let mut stay = self.in_service();
+        if stay.iter().any(|core| cores.contains(core)) {
+            stay.retain(|core| cores.contains(core));
+            self.machine.keep_to(&stay);
+        }
+    }
+
     /// The last disagreements, oldest first, a line each.
     pub(crate) fn recent(&self) -> Vec<String> {
         locked(&self.told).log.lines()
@@ -290,23 +264,11 @@ impl Reaction {
 
     /// The numbers now.
     pub(crate) fn report(&self) -> Report {
-        let Counts { kinds, verdicts, unvoted, suspects, contained, poisoned_keys, looked_back } =
-            &self.counts;
         let left = locked(&self.left);
         let mut quarantined: Vec<Core> =
             left.iter().map(|entry| entry.core).filter(|core| self.allowed.contains(core)).collect();
         quarantined.sort();
-        Report {
-            kinds: std::array::from_fn(|at| kinds[at].load(Relaxed)),
-            verdicts: std::array::from_fn(|at| verdicts[at].load(Relaxed)),
-            unvoted: unvoted.load(Relaxed),
-            suspects: suspects.load(Relaxed),
-            contained: contained.load(Relaxed),
-            poisoned_keys: poisoned_keys.load(Relaxed),
-            looked_back: looked_back.load(Relaxed),
-            quarantined,
-            is_ready: self.is_ready.load(Relaxed),
-        }
+        self.counts.report(quarantined, self.is_ready.load(Relaxed))
     }
 }
 
@@ -506,19 +468,8 @@ impl Reaction {
     }
 }
 
-/// Counting and telling.
+/// Telling.
 impl Reaction {
-    fn count(&self, kind: Kind, verdict: Verdict, is_suspect: bool) {
-        let kind = kind.to_string();
-        if let Some(at) = KINDS.iter().position(|word| *word == kind) {
-            self.counts.kinds[at].fetch_add(1, Relaxed);
-        }
-        if let Some(at) = VERDICTS.iter().position(|word| *word == verdict_word(verdict)) {
-            self.counts.verdicts[at].fetch_add(1, Relaxed);
-        }
-        self.counts.suspects.fetch_add(u64::from(is_suspect), Relaxed);
-    }
-
     fn tell(&self, line: Line<'_>) {
         let line = line.to_string();
         let now = Instant::now();
@@ -536,30 +487,6 @@ impl Reaction {
     /// Read once: on large machines that takes a while, and microcode changes rarely while a server runs.
     fn microcode(&self, core: Core) -> Option<String> {
         placement::microcode(self.cpuinfo.get_or_init(placement::cpuinfo), core)
-    }
-}
-
-impl Report {
-    /// The names and values that `stats integrity` shows.
-    pub(crate) fn each(&self, put: &mut dyn FnMut(&str, std::fmt::Arguments<'_>)) {
-        for (word, count) in KINDS.iter().zip(self.kinds) {
-            put(&format!("disagreements:{word}"), format_args!("{count}"));
-        }
-        for (word, count) in VERDICTS.iter().zip(self.verdicts) {
-            put(&format!("verdicts:{word}"), format_args!("{count}"));
-        }
-        put("unvoted", format_args!("{}", self.unvoted));
-        put("suspected_software", format_args!("{}", self.suspects));
-        put("contained", format_args!("{}", self.contained));
-        put("poisoned_keys", format_args!("{}", self.poisoned_keys));
-        put("looked_back", format_args!("{}", self.looked_back));
-        put("quarantined_cores", format_args!("{}", placement::Cpus(&self.quarantined)));
-        put("ready", format_args!("{}", u8::from(self.is_ready)));
-    }
-
-    /// All disagreements.
-    pub(crate) fn disagreements(&self) -> u64 {
-        self.verdicts.iter().sum()
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle};
 
+use guard::Core;
 use protocol::checked::Announcement;
 use store::{Store, StoreOptions};
 
@@ -17,6 +18,7 @@ use crate::connection::Speaks;
 use crate::driver::Driver;
 use crate::error::{Error, Kind};
 use crate::listener::{self, Acceptor, Listener};
+use crate::placement::Division;
 use crate::recorder::{Plan, Recorder};
 use crate::settings::Settings;
 use crate::shared::{Post, Shared, Stop};
@@ -80,6 +82,7 @@ impl Server {
         let wakers = (main.waker().map_err(failed())?, accepting.waker().map_err(failed())?);
         let shared = Arc::new(Shared::new(settings, store, clock, posts, listeners, validations, wakers));
         let mut server = Server { shared, main, threads: Vec::new() };
+        let division = server.divide(plan.validators);
         // From here on, whatever fails, dropping the server ends the threads that run already.
         let mut sources: Vec<Vec<Source>> = bells.iter().map(|_| Vec::new()).collect();
         for (number, driver) in drivers.into_iter().enumerate() {
@@ -92,7 +95,8 @@ impl Server {
             });
             let worker = worker::Worker::new(number, shared, driver, store, records.transpose()?);
             server.shared.workers_running.fetch_add(1, SeqCst);
-            server.spawn(format!("worker {number}"), move || worker.run())?;
+            let cores = division.as_ref().map(|division| division.workers.clone());
+            server.spawn_on(cores, format!("worker {number}"), move || worker.run())?;
         }
         for (number, (sources, bell)) in sources.into_iter().zip(&bells).enumerate() {
             if sources.is_empty() {
@@ -101,7 +105,8 @@ impl Server {
             let shared = Arc::clone(&server.shared);
             let store = shared.store.worker(u16::MAX).map_err(failed_store)?;
             let validator = Validator::new(shared, sources, Arc::clone(bell), store, plan.has_own_core);
-            server.spawn(format!("validator {number}"), move || validator.run())?;
+            let cores = division.as_ref().map(|division| division.validators.clone());
+            server.spawn_on(cores, format!("validator {number}"), move || validator.run())?;
         }
         let shared = Arc::clone(&server.shared);
         server.spawn("janitor".into(), move || janitor::run(&shared))?;
@@ -109,6 +114,31 @@ impl Server {
         let acceptor = Acceptor::new(Arc::clone(&server.shared), accepting)?;
         server.spawn("listener".into(), move || acceptor.run())?;
         Ok(server)
+    }
+
+    /// Who is to run where, if that is to be said: validators on cores that no worker uses.
+    fn divide(&self, validators: usize) -> Option<Division> {
+        let Shared { reaction, validations, .. } = &*self.shared;
+        let workers = validations.len();
+        if workers == 0 {
+            return None;
+        }
+        reaction.topology().divide(&reaction.in_service(), workers, validators)
+    }
+
+    fn spawn_on(
+        &mut self,
+        cores: Option<Vec<Core>>,
+        name: String,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        self.spawn(name, move || {
+            if let Some(cores) = cores {
+                shared.reaction.keep_to(&cores);
+            }
+            body();
+        })
     }
 
     fn spawn(&mut self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {

@@ -26,6 +26,9 @@ pub(crate) trait Machine: Send + Sync {
     /// Has every thread of the process use nothing but these CPUs, and those that will be started, too.
     fn stay_on(&self, cores: &[Core]) -> io::Result<()>;
 
+    /// Has the calling thread use nothing but these CPUs; where that can't be, it goes on as it is.
+    fn keep_to(&self, cores: &[Core]);
+
     /// Whether the core this runs on solves problems whose answers are known.
     fn solves(&self) -> bool;
 
@@ -65,6 +68,10 @@ impl Machine for System {
             }
         }
         Err(io::Error::other("threads are started faster than they can be moved"))
+    }
+
+    fn keep_to(&self, cores: &[Core]) {
+        let _ = sched_setaffinity(None, &mask(cores));
     }
 
     fn solves(&self) -> bool {

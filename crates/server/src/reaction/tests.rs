@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use guard::{Checksum, Mismatch, Site};
+use guard::{Checksum, Kind, Mismatch, Site};
 
+use super::counts::{KINDS, VERDICTS};
+use super::evidence::verdict_word;
 use super::*;
 
 const RIGHT: Digest = Digest(0x1000);
@@ -28,6 +31,7 @@ struct Sickbay {
     here: Mutex<Option<Core>>,
     visits: AtomicU64,
     stays: Mutex<Vec<Vec<Core>>>,
+    kept: Mutex<Vec<Vec<Core>>>,
     has_ended: AtomicBool,
 }
 
@@ -56,6 +60,10 @@ impl Machine for Arc<Sickbay> {
     fn stay_on(&self, cores: &[Core]) -> std::io::Result<()> {
         locked(&self.stays).push(cores.to_vec());
         Ok(())
+    }
+
+    fn keep_to(&self, cores: &[Core]) {
+        locked(&self.kept).push(cores.to_vec());
     }
 
     fn solves(&self) -> bool {
@@ -278,6 +286,18 @@ fn a_core_that_contradicts_itself() {
     let scene = Scene::new(machine(1, &[], &[]));
     let actions = [0, 1].map(|_| scene.reaction.contradicted(&between(A, RIGHT, A, WRONG)).action);
     assert_eq!((actions, scene.reaction.runs(1)), ([Action::None, Action::Degrade], 3));
+}
+
+/// A thread is kept to the cores meant for it that are in service; if there are none, to nothing.
+#[test]
+fn threads_keep_to_cores_in_service() {
+    let scene = Scene::new(machine(4, &[0], &[]));
+    scene.reaction.keep_to(&cores(&[0, 1]));
+    scene.decide(&case());
+    for meant in [&[0, 1][..], &[0], &[], &[2, 3, 9]] {
+        scene.reaction.keep_to(&cores(meant));
+    }
+    assert_eq!(*locked(&scene.machine.kept), [cores(&[0, 1]), cores(&[1]), cores(&[2, 3])]);
 }
 
 /// The last core stays, and is not trusted.

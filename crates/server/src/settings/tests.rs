@@ -134,6 +134,13 @@ fn each_flag() {
     check("--protect=vanilla", |_| {});
     check("--protect|sei", |s| s.protect = Protect::Sei);
     check("--protect=sei|--redundancy=5", |s| (s.protect, s.redundancy) = (Protect::Sei, 5));
+    check("--scrub|0", |s| s.scrub_items_per_second = 0);
+    check("--scrub=100000000", |s| s.scrub_items_per_second = 100_000_000);
+    check("--test-mode", |s| s.test_mode = true);
+}
+
+#[test]
+fn what_is_done_about_disagreements() {
     for (word, policy) in [
         ("log", OnCorruption::Log),
         ("evict", OnCorruption::Evict),
@@ -146,9 +153,6 @@ fn each_flag() {
         s.state_file = Some("/var/lib/veracache/cores".into());
     });
     check("--checked-values-flag|31", |s| s.checked_values = Announcement::new(31));
-    check("--scrub|0", |s| s.scrub_items_per_second = 0);
-    check("--scrub=100000000", |s| s.scrub_items_per_second = 100_000_000);
-    check("--test-mode", |s| s.test_mode = true);
 }
 
 #[test]

@@ -7,6 +7,9 @@
 //! Limits: a worker's ring has [`RING_LINES`] lines. A validator that lags makes nobody wait: what finds the ring full is
 //! not recorded, and what points to memory that is needed is abandoned. Both are counted.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex};
@@ -132,15 +135,7 @@ impl Validator {
         store: store::Worker,
         has_own_core: bool,
     ) -> Self {
-        let desk = Desk {
-            shared: Arc::clone(&shared),
-            store,
-            counters: Counters::default(),
-            output: Output::default(),
-            key: Vec::new(),
-            core: Core::default(),
-            untimed: 0,
-        };
+        let desk = Desk::new(Arc::clone(&shared), store);
         let paused = Arc::clone(&shared.validators_paused);
         Validator { shared, sources, bell, has_own_core, desk, paused }
     }
@@ -198,6 +193,18 @@ impl Validator {
 }
 
 impl Desk {
+    fn new(shared: Arc<Shared>, store: store::Worker) -> Self {
+        Desk {
+            shared,
+            store,
+            counters: Counters::default(),
+            output: Output::default(),
+            key: Vec::new(),
+            core: Core::default(),
+            untimed: 0,
+        }
+    }
+
     /// Validates some records of a worker; how many.
     fn batch(&mut self, source: &mut Source) -> usize {
         let Some(mut look) = source.inspector.begin() else { return 0 };

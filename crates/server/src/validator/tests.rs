@@ -1,0 +1,5 @@
+//! That validation works: healthy executions agree whatever they are, and planted faults are found.
+
+mod bench;
+mod commands;
+mod programs;

@@ -7,6 +7,7 @@ use guard::{Core, Stratum};
 use hdrhistogram::Histogram;
 
 use crate::placement::Cpus;
+use crate::shadow::{Counts, Follower, Share};
 use crate::shared::{Shared, locked};
 use crate::strata::{self, STRATA};
 use crate::validator::RING_LINES;
@@ -29,6 +30,7 @@ pub(crate) struct Report {
     workers: Vec<Core>,
     validators: Vec<Core>,
     independence: String,
+    shadow: Option<(Counts, Share)>,
 }
 
 /// What is known of some executions.
@@ -80,6 +82,7 @@ impl Report {
             workers,
             validators,
             independence,
+            shadow: shared.follower.as_ref().map(Follower::counts),
         }
     }
 
@@ -114,6 +117,16 @@ impl Report {
         }
         put("ring_lines", format_args!("{}", self.ring_lines));
         put("ring_lines_waiting", format_args!("{}", self.ring_lines_waiting));
+        if let Some((counts, share)) = &self.shadow {
+            put("shadow_share", format_args!("{}", share.number()));
+            put("shadow_keys", format_args!("{}", counts.keys));
+            put("shadow_checked", format_args!("{}", counts.checked));
+            put("shadow_lost", format_args!("{}", counts.lost));
+            put("shadow_stale", format_args!("{}", counts.stale));
+            put("shadow_resurrected", format_args!("{}", counts.resurrected));
+            put("shadow_no_room", format_args!("{}", counts.no_room + counts.passed_over));
+            put("shadow_forgotten", format_args!("{}", counts.forgotten));
+        }
         put("independence", format_args!("{}", self.independence));
         put("worker_cores", format_args!("{}", Cpus(&self.workers)));
         put("validator_cores", format_args!("{}", Cpus(&self.validators)));

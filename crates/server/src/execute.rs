@@ -116,7 +116,7 @@ impl<'w> Executor<'w> {
     pub(crate) fn record_part(&mut self, command: &[&[u8]], out: &mut Output, reply: Mark, is_last: bool) {
         let Some(records) = &mut self.records else { return };
         let Some(mut trace) = self.store.take_trace() else { return };
-        trace.at_ns = records.recorder.time();
+        trace.at_ns = records.recorder.at_ns();
         trace.is_last = is_last;
         let stratum = records.recorder.stratum();
         let append = self.store.record(&trace, stratum, store::digest(out.since(reply)), command);
@@ -134,15 +134,15 @@ impl<'w> Executor<'w> {
         if let Some(replay) = &mut self.replay {
             return replay.execute(request, self.shared.settings.checked_values);
         }
-        self.decide_on_record(&request.op);
+        self.decide_on_record(&request.op, hash);
         self.store.execute_hashed(hash, request, &self.env)
     }
 
     /// Decides whether the next execution is recorded.
     #[inline]
-    fn decide_on_record(&mut self, op: &Op<'_>) {
+    fn decide_on_record(&mut self, op: &Op<'_>, hash: Hash) {
         if let Some(records) = &mut self.records {
-            let wanted = records.recorder.wants(stratum(self.dialect, op), records.coverage);
+            let wanted = records.recorder.wants(stratum(self.dialect, op), hash, records.coverage);
             if records.recorder.is_sync && self.runs > 1 {
                 records.coverage.repeated.up();
             }
@@ -315,7 +315,7 @@ impl<'w> Executor<'w> {
         if let Err(status) = self.verify(key, &put, draft.buffer()) {
             return Answer { status, token: Token::None, item: None };
         }
-        self.decide_on_record(&Op::Put(put));
+        self.decide_on_record(&Op::Put(put), self.store.hash(key));
         let answer = self.store.finish(draft, &Request { key, op: Op::Put(put) }, &self.env);
         count_put(counters, &put, answer.status);
         if counts_keys && was_put(answer.status) {

@@ -25,7 +25,6 @@ pub mod replica;
 mod run;
 mod session;
 pub mod settings;
-#[cfg_attr(not(test), expect(dead_code, reason = "its user is not there yet"))]
 mod shadow;
 mod shared;
 mod state_file;

@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use guard::{Append, Budget, Sampler, Sampling, Seq, Stratum, Tally};
+use store::Hash;
 
 use crate::counters::Counter;
-use crate::settings::{Settings, Share};
+use crate::settings::{self, Settings};
+use crate::shadow::{Follower, Share};
 use crate::strata::{STRATA, risks};
 
 /// A window of the sampler.
@@ -95,8 +97,12 @@ pub(crate) struct Recorder {
     pub(crate) is_urgent: bool,
     /// The last record that the validator was woken for.
     pub(crate) rung: Seq,
+    /// The share of keys that is recorded in any case, to be followed by the shadow index.
+    followed: Option<Share>,
     started: Instant,
     round_ns: u64,
+    /// When the next execution takes place, or its round began.
+    at_ns: u64,
     untimed: u32,
 }
 
@@ -105,10 +111,10 @@ impl Recorder {
         let Plan { has_own_core: is_urgent, budget_ns, .. } = *plan;
         let budget = match settings.validate_share {
             _ if settings.protect_sync => Budget::Everything,
-            Share::Auto => Budget::Cost(budget_ns),
-            Share::Fixed(share) if share >= 1.0 => Budget::Everything,
-            Share::Fixed(share) if share <= 0.0 => Budget::Nothing,
-            Share::Fixed(share) => Budget::Share(share),
+            settings::Share::Auto => Budget::Cost(budget_ns),
+            settings::Share::Fixed(share) if share >= 1.0 => Budget::Everything,
+            settings::Share::Fixed(share) if share <= 0.0 => Budget::Nothing,
+            settings::Share::Fixed(share) => Budget::Share(share),
         };
         let sampling = Sampling { budget, risks: &risks(), floor_windows: FLOOR_WINDOWS, seed };
         Recorder {
@@ -118,15 +124,22 @@ impl Recorder {
             is_urgent,
             rung: 0,
             started,
+            followed: None,
             round_ns: 0,
+            at_ns: 0,
             untimed: 0,
         }
     }
 
     /// A round begins.
-    pub(crate) fn begin_round(&mut self, coverage: &Coverage) {
+    pub(crate) fn begin_round(&mut self, coverage: &Coverage, follower: Option<(&Follower, usize)>) {
         let passed = self.started.elapsed();
-        self.round_ns = passed.as_nanos() as u64;
+        // Even: not exact.
+        self.round_ns = passed.as_nanos() as u64 & !1;
+        if let Some((follower, worker)) = follower {
+            follower.begin_round(worker, self.round_ns);
+            self.followed = Some(follower.share());
+        }
         let window = (passed.as_millis() / WINDOW.as_millis()) as u64;
         if self.sampler.window() != window {
             self.sampler.begin_window(window);
@@ -145,12 +158,17 @@ impl Recorder {
 
     /// Whether the execution that comes next is to be recorded.
     #[inline]
-    pub(crate) fn wants(&mut self, stratum: Stratum, coverage: &Coverage) -> bool {
+    pub(crate) fn wants(&mut self, stratum: Stratum, hash: Hash, coverage: &Coverage) -> bool {
         self.stratum = stratum;
         if let Some(coverage) = coverage.strata.get(usize::from(stratum.0)) {
             coverage.executed.up();
         }
-        self.sampler.decide(stratum)
+        let is_followed = self.followed.is_some_and(|share| share.holds(hash.0));
+        let is_wanted = self.sampler.decide(stratum) || is_followed;
+        if is_wanted {
+            self.at_ns = self.time();
+        }
+        is_wanted
     }
 
     /// The stratum of the last execution.
@@ -158,13 +176,16 @@ impl Recorder {
         self.stratum
     }
 
-    /// When the last execution took place, and whether that is exact.
+    /// When the execution that was decided on last took place: just before it, or when its round began.
+    pub(crate) fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+
     #[inline]
-    pub(crate) fn time(&mut self) -> u64 {
+    fn time(&mut self) -> u64 {
         self.untimed += 1;
         if self.untimed < TIMED_EVERY {
-            // Even: not exact.
-            return self.round_ns & !1;
+            return self.round_ns;
         }
         self.untimed = 0;
         self.started.elapsed().as_nanos() as u64 | 1

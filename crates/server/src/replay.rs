@@ -2,7 +2,7 @@
 
 use guard::{Digest, Kind, Mismatch};
 use protocol::checked::Announcement;
-use store::{Answer, Look, PutMode, Request, Trace, View, crc32c_by_tables};
+use store::{Answer, Fate, Look, PutMode, Request, Trace, View, crc32c_by_tables};
 
 /// What a validator lends to whoever executes commands again.
 pub(crate) struct Replay<'l> {
@@ -10,32 +10,38 @@ pub(crate) struct Replay<'l> {
     trace: &'l Trace,
     /// The key it was understood to be about.
     key: &'l mut Vec<u8>,
-    /// Whether the command came so far as to be executed.
-    was_executed: bool,
+    fate: Option<Fate>,
     mismatch: Option<Mismatch>,
 }
 
 impl<'l> Replay<'l> {
     pub(crate) fn new(look: &'l Look<'l>, trace: &'l Trace, key: &'l mut Vec<u8>) -> Self {
         key.clear();
-        Replay { look, trace, key, was_executed: false, mismatch: None }
+        Replay { look, trace, key, fate: None, mismatch: None }
     }
 
     /// Repeats the execution of what the command was understood to be. A checked value that is shown or was put is
     /// verified once more, where it lies and for the key that was asked for.
     pub(crate) fn execute(&mut self, request: &Request<'_>, checked: Option<Announcement>) -> Answer<'l> {
-        self.was_executed = true;
         self.key.clear();
         self.key.extend_from_slice(request.key);
         let repeated =
-            self.look.repeat(self.trace, request).and_then(|answer| match (checked, answer.item) {
-                (Some(announcement), Some(item)) => verify(announcement, request.key, &item).map(|()| answer),
-                _ => Ok(answer),
+            self.look.repeat(self.trace, request).and_then(|(answer, fate)| match (checked, answer.item) {
+                (Some(announcement), Some(item)) => {
+                    verify(announcement, request.key, &item).map(|()| (answer, fate))
+                }
+                _ => Ok((answer, fate)),
             });
-        repeated.unwrap_or_else(|mismatch| {
-            self.mismatch = Some(mismatch);
-            store::nothing()
-        })
+        match repeated {
+            Ok((answer, fate)) => {
+                self.fate = Some(fate);
+                answer
+            }
+            Err(mismatch) => {
+                self.mismatch = Some(mismatch);
+                store::nothing()
+            }
+        }
     }
 
     /// The value that the command received.
@@ -48,13 +54,13 @@ impl<'l> Replay<'l> {
         self.trace.is_last
     }
 
-    /// What did not agree so far.
-    pub(crate) fn finish(self) -> Result<(), Mismatch> {
-        match self.mismatch {
-            Some(mismatch) => Err(mismatch),
+    /// What became of the key's entry, unless something did not agree.
+    pub(crate) fn finish(self) -> Result<Fate, Mismatch> {
+        match (self.mismatch, self.fate) {
+            (Some(mismatch), _) => Err(mismatch),
+            (None, Some(fate)) => Ok(fate),
             // Understood as something that is not executed at all.
-            None if !self.was_executed => Err(Mismatch::new(Kind::Outcome, Digest(1), Digest(0))),
-            None => Ok(()),
+            (None, None) => Err(Mismatch::new(Kind::Outcome, Digest(1), Digest(0))),
         }
     }
 }

@@ -293,6 +293,11 @@ impl Settings {
         }
     }
 
+    /// Whether a share of the keys is followed by the shadow index: not where nothing is to be recorded.
+    pub(crate) fn follows(&self) -> bool {
+        self.records() && self.validate_share != Share::Fixed(0.0)
+    }
+
     /// Whether executions leave records.
     pub(crate) fn records(&self) -> bool {
         matches!(self.protect, Protect::Orthrus | Protect::Rbv)

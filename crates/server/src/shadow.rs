@@ -31,6 +31,7 @@
 //! are passed over and counted. Two keys whose 64-bit hashes are equal would be taken for one; among 2^16 keys that
 //! happens once in 10^10 turns, and costs an item.
 
+mod follower;
 mod key;
 
 use std::collections::HashMap;
@@ -40,6 +41,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use guard::{Digest, Kind, Mismatch};
 
 use self::key::{Compared, Key, Known};
+pub(crate) use follower::Follower;
 
 /// Into how many shares the keys are divided, of which one is followed.
 pub(crate) const SHARES: u8 = 64;
@@ -324,16 +326,6 @@ impl Shadow {
     pub(crate) fn forget_all(&mut self, now: Tick) {
         self.counts.forgotten += 1;
         self.clear(now);
-    }
-
-    /// An entry was changed by other means than a recorded command, before `now` was read.
-    pub(crate) fn forget(&mut self, hash: u64, now: Tick) {
-        self.suspicions.retain(|suspicion| suspicion.finding.hash != hash);
-        if let Some(key) = self.keys.get_mut(&hash) {
-            key.forget(now);
-        } else if self.share.holds(hash) && self.keys.len() < self.keys_max {
-            self.keys.insert(hash, Key::unknown(now));
-        }
     }
 
     fn clear(&mut self, now: Tick) {

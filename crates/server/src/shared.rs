@@ -18,6 +18,7 @@ use crate::listener::Listener;
 use crate::reaction::{Reaction, System};
 use crate::recorder::Coverage;
 use crate::settings::Settings;
+use crate::shadow::Follower;
 use crate::validator::Validation;
 
 /// What all threads of a server share.
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     /// Keeps validators from looking at anything, for tests.
     pub(crate) validators_paused: Arc<AtomicBool>,
     pub(crate) births: Births,
+    /// Follows a share of the keys; there when executions are recorded.
+    pub(crate) follower: Option<Follower>,
     /// When the server was started.
     pub(crate) started: Instant,
     /// The clock then.
@@ -122,6 +125,7 @@ impl Shared {
         validations: Vec<Validation>,
         (main, listening): (Waker, Waker),
     ) -> Self {
+        let follower = settings.follows().then(|| Follower::new(posts.len()));
         Shared {
             admin: Admin::new(&settings),
             store,
@@ -137,6 +141,7 @@ impl Shared {
             workers_running: AtomicUsize::new(0),
             validators_paused: Arc::default(),
             births: Births::default(),
+            follower,
             started: Instant::now(),
             started_unix: clock.now(),
             clock,
@@ -150,6 +155,11 @@ impl Shared {
     /// What operators may know besides request and item.
     pub(crate) fn env(&self) -> Env {
         self.store.env(self.clock.now())
+    }
+
+    /// Nanoseconds since the start.
+    pub(crate) fn tick(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
     }
 
     /// Asks all threads to stop. The first call decides how.

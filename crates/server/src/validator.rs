@@ -15,9 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use guard::{Core, Digest, Disagreement, Finding, Kind, Mismatch, Record, Replayer, Step, Tally};
+use guard::{
+    Core, Digest, Disagreement, Finding, Kind, Mismatch, Record, Replayer, Site, Step, Stratum, Tally,
+};
 use hdrhistogram::Histogram;
-use store::{Env, Inspector, Look, Trace};
+use store::{Env, Fate, Inspector, Look, Trace};
 
 use crate::bell::{Bell, Sleep};
 use crate::counters::Counters;
@@ -28,13 +30,18 @@ use crate::recorder::is_timed;
 use crate::replay::Replay;
 use crate::shared::{Shared, Stop, locked};
 use crate::strata::{self, Dialect};
-use crate::{binary, line, sys, text};
+use crate::{binary, line, shadow, sys, text};
 
 /// Lines of 64 bytes in one worker's ring: 512 KiB, some thousand records.
 pub(crate) const RING_LINES: usize = 8192;
 
 /// Records taken from one ring before the next has its turn.
 const BATCH: usize = 64;
+
+/// Workers that find no memory can't have back what is looked at, so a look is not to take longer than this. It is only
+/// seen every so many records; the largest take less than a millisecond each.
+const LOOK_MAX: Duration = Duration::from_micros(100);
+const LOOK_RECORDS: usize = 4;
 
 /// Of so many records, the time of one is taken.
 const TIMED_EVERY: u32 = 16;
@@ -73,6 +80,8 @@ pub(crate) struct Validation {
     pub(crate) validator_core: AtomicU64,
     /// From the execution to its confirmation.
     pub(crate) latency_ns: Mutex<Histogram<u64>>,
+    /// Records that were abandoned, or lost with the ring's lines, or did not agree.
+    unseen: AtomicU64,
     /// The record that the worker waits for, asleep; 0 for none.
     pub(crate) awaited: AtomicU64,
     pub(crate) bell: Arc<Bell>,
@@ -88,9 +97,15 @@ impl Validation {
             worker_core: AtomicU64::new(0),
             validator_core: AtomicU64::new(0),
             latency_ns: Mutex::new(latency_ns.expect("the bounds are in order")),
+            unseen: AtomicU64::new(0),
             awaited: AtomicU64::new(0),
             bell,
         }
+    }
+
+    /// How many records were not seen as they were written.
+    pub(crate) fn unseen(&self) -> u64 {
+        self.unseen.load(Relaxed)
     }
 }
 
@@ -165,7 +180,13 @@ impl Validator {
         }
         self.desk.core = Core(sys::current_cpu());
         let desk = &mut self.desk;
-        self.sources.iter_mut().map(|source| desk.batch(source)).sum()
+        let count = self.sources.iter_mut().map(|source| desk.batch(source)).sum();
+        if let Some(follower) = &self.shared.follower {
+            let mut findings = Vec::new();
+            follower.settle(&self.shared, |finding| findings.push(*finding));
+            findings.iter().for_each(|finding| desk.react(finding));
+        }
+        count
     }
 
     /// Waits with the core for records to come; whether there are some.
@@ -207,15 +228,22 @@ impl Desk {
 
     /// Validates some records of a worker; how many.
     fn batch(&mut self, source: &mut Source) -> usize {
-        let Some(mut look) = source.inspector.begin() else { return 0 };
         let shared = Arc::clone(&self.shared);
+        let follower = shared.follower.as_ref();
+        let heard = follower.map_or(0, |follower| follower.heard(source.worker, shared.tick()));
+        let drained = || follower.iter().for_each(|follower| follower.drained(source.worker, heard));
+        let Some(mut look) = source.inspector.begin() else {
+            drained();
+            return 0;
+        };
+        let looked = Instant::now();
         let validation = &shared.validations[source.worker];
         validation.validator_core.store(self.core.0.into(), Relaxed);
-        let (mut count, mut is_drained) = (0, false);
-        while count < BATCH {
+        let (core, mut count, mut is_drained) = (self.core, 0, false);
+        while count < BATCH && (count % LOOK_RECORDS != LOOK_RECORDS - 1 || looked.elapsed() < LOOK_MAX) {
             let began = self.is_timed().then(Instant::now);
-            let step =
-                source.replayer.step(self.core, &validation.tally, |record| self.confirm(&mut look, record));
+            let confirm = |record: &Record| self.confirm(&mut look, record, source.worker);
+            let step = source.replayer.step(core, &validation.tally, confirm);
             match step {
                 Step::Idle => {
                     is_drained = true;
@@ -229,9 +257,11 @@ impl Desk {
                     self.note_latency(source.replayer.record(), validation);
                 }
                 Step::Disagrees(disagreement) => {
+                    validation.unseen.fetch_add(1, Relaxed);
                     self.disagree(&look, &mut source.replayer, disagreement, source.worker);
                 }
-                Step::Abandoned { .. } | Step::Open => {
+                step @ (Step::Abandoned { .. } | Step::Open) => {
+                    validation.unseen.fetch_add(u64::from(step != Step::Open), Relaxed);
                     if source.replayer.refuse().is_err() {
                         // The worker has not looked at the earlier refusals yet.
                         self.shared.posts[source.worker].wake();
@@ -242,6 +272,9 @@ impl Desk {
             count += 1;
         }
         look.end(is_drained);
+        if is_drained {
+            drained();
+        }
         validation.waiting_lines.store(source.replayer.load().0, Relaxed);
         self.wake_worker(source);
         count
@@ -272,15 +305,19 @@ impl Desk {
     }
 
     /// Repeats what a record says and compares.
-    fn confirm(&mut self, look: &mut Look<'_>, record: &Record) -> Result<Finding, Mismatch> {
+    fn confirm(&mut self, look: &mut Look<'_>, record: &Record, worker: usize) -> Result<Finding, Mismatch> {
         let (trace, ..) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
         if !look.take(&trace) {
             return Ok(Finding::Abandoned);
         }
-        self.repeat(look, record).map(|()| Finding::Agrees)
+        let fate = self.repeat(look, record)?;
+        if let Some(follower) = &self.shared.follower {
+            follower.see(worker, &trace, &fate, || self.shared.tick());
+        }
+        Ok(Finding::Agrees)
     }
 
-    fn repeat(&mut self, look: &Look<'_>, record: &Record) -> Result<(), Mismatch> {
+    fn repeat(&mut self, look: &Look<'_>, record: &Record) -> Result<Fate, Mismatch> {
         let (trace, reply, command) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
         let dialect = strata::dialect(record.stratum()).ok_or_else(|| store::senseless(record))?;
         let out = &mut self.output;
@@ -293,9 +330,33 @@ impl Desk {
             Dialect::Binary => binary::repeat(command, &mut executor, out),
             Dialect::Line => line::repeat(command, &mut executor, out),
         }
-        executor.into_replay().map_or(Ok(()), Replay::finish)?;
+        let replay = executor.into_replay().ok_or_else(|| store::senseless(record))?;
+        let fate = replay.finish()?;
         let found = store::digest(out.since(Mark::START));
-        guard::compare(Kind::Reply, Digest(reply.into()), Digest(found.into()))
+        guard::compare(Kind::Reply, Digest(reply.into()), Digest(found.into())).map(|()| fate)
+    }
+
+    /// A look-up did not find what it had to. There is no execution that could be repeated to vote on it.
+    #[cold]
+    fn react(&mut self, finding: &shadow::Finding) {
+        let shared = Arc::clone(&self.shared);
+        let worker = usize::from(finding.worker);
+        let first_core = Core(shared.validations[worker].worker_core.load(Relaxed) as u16);
+        let site = Site { stratum: Stratum(0), first_core, second_core: self.core };
+        let hash = finding.hash.to_le_bytes();
+        let case = Case {
+            disagreement: Disagreement::new(site, finding.mismatch(), 0..=0),
+            stratum: "index",
+            command: b"",
+            keys: &[&hash],
+            item_found: None,
+            item_new: None,
+            checksum: guard::Checksum::Unknown,
+            now: shared.clock.now().into(),
+        };
+        let mut entry = Entry { store: &mut self.store, hash: finding.hash };
+        shared.reaction.disagreed(&case, &mut entry);
+        shared.validations[worker].disagreements.fetch_add(1, Relaxed);
     }
 
     /// Settles a disagreement: who was wrong, what is forgotten, whether the reply may leave.
@@ -347,6 +408,26 @@ impl Desk {
     }
 }
 
+/// What can be done about an entry of the index that is wrong: it is taken out.
+struct Entry<'a> {
+    store: &'a mut store::Worker,
+    hash: u64,
+}
+
+impl Means for Entry<'_> {
+    fn repeat(&mut self) -> Option<Digest> {
+        None
+    }
+
+    fn contain(&mut self, _hash: &[u8]) -> bool {
+        self.store.forget_hash(self.hash)
+    }
+
+    fn look_back(&mut self, _core: Core) -> u64 {
+        0
+    }
+}
+
 /// What can be done about a disagreement.
 struct Again<'a, 'l> {
     desk: &'a mut Desk,
@@ -358,7 +439,7 @@ struct Again<'a, 'l> {
 impl Means for Again<'_, '_> {
     fn repeat(&mut self) -> Option<Digest> {
         Some(match self.desk.repeat(self.look, self.record) {
-            Ok(()) => self.expected,
+            Ok(_) => self.expected,
             Err(mismatch) => mismatch.found,
         })
     }

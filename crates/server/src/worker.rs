@@ -127,7 +127,14 @@ impl Worker {
         };
         let can_release = self.announce(timeout != Some(Duration::ZERO));
         let timeout = if can_release { Some(Duration::ZERO) } else { timeout };
+        let follower = self.shared.follower.as_ref().filter(|_| timeout != Some(Duration::ZERO));
+        if let Some(follower) = follower {
+            follower.sleep(self.number);
+        }
         let woken = self.driver.wait(timeout, ready);
+        if let Some(follower) = follower {
+            follower.wake(self.number);
+        }
         self.store.round();
         let env = self.shared.env();
         self.begin_records();
@@ -256,7 +263,8 @@ impl Worker {
         let Some(ledger) = &mut self.ledger else { return };
         let validation = &self.shared.validations[self.number];
         validation.worker_core.store(cpu.into(), Relaxed);
-        ledger.recorder.begin_round(&self.shared.coverages[self.number]);
+        let follower = self.shared.follower.as_ref().map(|follower| (follower, self.number));
+        ledger.recorder.begin_round(&self.shared.coverages[self.number], follower);
         let disagreements = validation.disagreements.load(Relaxed);
         if disagreements != ledger.disagreements {
             ledger.disagreements = disagreements;

@@ -113,6 +113,12 @@ impl Lease {
         helps
     }
 
+    /// Whether some validator is looking at items.
+    pub(crate) fn is_any_busy(epochs: &Epochs) -> bool {
+        let words = epochs.holds().iter().map(|held| held.0.word.load(Ordering::Relaxed));
+        words.into_iter().any(|word| word < VACANT && word & BUSY != 0)
+    }
+
     /// Replaces the word; the new one, or none if it stays.
     fn change(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let word = &self.held().word;

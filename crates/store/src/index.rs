@@ -34,7 +34,7 @@ const DISPLACED_MAX: usize = 3;
 
 /// The hash of a key, from which candidates and tag follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hash(pub(crate) u64);
+pub struct Hash(pub u64);
 
 impl Hash {
     fn first(self) -> u32 {

@@ -34,7 +34,7 @@ pub use index::Hash;
 pub use operator::{absolute, compute, is_alive};
 pub use options::{Error, Stats, StoreOptions};
 pub use record::Needs;
-pub use replay::{Inspector, Look, nothing, senseless};
+pub use replay::{EntryChange, Fate, Inspector, Look, nothing, senseless};
 pub use request::{
     Amend, Arith, Change, Delete, Digits, Direction, Effect, Env, Exptime, Fetch, NewCas, NewValue, Op, Put,
     PutMode, Request, Spec, Status, Token, View,

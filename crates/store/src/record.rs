@@ -157,15 +157,17 @@ impl Worker {
         self.recorder.as_ref().map_or(0, |recorder| recorder.writer.dropped())
     }
 
-    /// There is no memory, and this is the `attempt`th look whether there is.
-    pub(crate) fn need_memory(&self, attempt: usize) {
-        let Some(Recorder { needs, .. }) = &self.recorder else { return };
+    /// There is no memory, and this is the `attempt`th look whether there is. Whether somebody is looking at items right
+    /// now, so that what they hold can't be had back.
+    pub(crate) fn need_memory(&self, attempt: usize) -> bool {
+        let Some(Recorder { needs, .. }) = &self.recorder else { return false };
         if attempt == 0 {
             (needs.hurry)();
         }
         if attempt % needs.patience.max(1) == needs.patience.saturating_sub(1) {
             Lease::revoke(&self.store().epochs);
         }
+        Lease::is_any_busy(&self.store().epochs)
     }
 
     #[inline]
@@ -180,7 +182,7 @@ impl Worker {
         found: Option<(Location, View<'_>)>,
         effect: &Effect<'_>,
     ) {
-        let evictions = self.store().era.load(std::sync::atomic::Ordering::Relaxed) as u32;
+        let vanished = self.store().vanished() as u32;
         let Some(recorder) = &mut self.recorder else { return };
         recorder.trace = Some(Trace {
             hash: hash.0,
@@ -190,7 +192,7 @@ impl Worker {
             published_exptime: 0,
             received: 0,
             effect: digest_of(effect),
-            evictions,
+            vanished,
             epoch: 0,
             at_ns: 0,
             is_last: false,

@@ -28,6 +28,30 @@ pub struct Inspector {
     lease: Arc<Lease>,
 }
 
+/// What became of the entry of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// The cas id of the version that the look-up saw, alive or not.
+    pub found: Option<u64>,
+    /// What was done with it.
+    pub change: EntryChange,
+    /// The expiry time that the version found, or the one written, has afterwards; 0 for never or none.
+    pub exptime: u32,
+}
+
+/// What was done with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryChange {
+    /// It leads to the same version as before, or there still is none.
+    Kept,
+    /// It leads to a version with this cas id, which no version had before.
+    Wrote(u64),
+    /// It leads to a version whose cas id the client chose.
+    WroteChosen,
+    /// It was taken out.
+    Removed,
+}
+
 /// A time during which items that records point to stay as they are.
 pub struct Look<'i> {
     inspector: &'i Inspector,
@@ -117,7 +141,11 @@ impl Look<'_> {
     ///
     /// # Errors
     /// What does not agree with the trace, or with itself.
-    pub fn repeat<'a>(&'a self, trace: &Trace, request: &Request<'_>) -> Result<Answer<'a>, Mismatch> {
+    pub fn repeat<'a>(
+        &'a self,
+        trace: &Trace,
+        request: &Request<'_>,
+    ) -> Result<(Answer<'a>, Fate), Mismatch> {
         let store = self.store();
         let found = trace.found.map(|seen| self.sight(&seen)).transpose()?;
         let decision = Decision { store, tables_bytes_max: TABLES_BYTES_MAX };
@@ -130,7 +158,22 @@ impl Look<'_> {
         }
         let effect = decided.effect;
         guard::compare(Kind::Outcome, Digest(trace.effect.into()), Digest(digest_of(&effect).into()))?;
-        self.answer(trace, request, found.map(|sight| sight.view), &effect)
+        let answer = self.answer(trace, request, found.map(|sight| sight.view), &effect)?;
+        Ok((answer, self.fate(trace, found.as_ref(), &effect)))
+    }
+
+    fn fate(&self, trace: &Trace, found: Option<&Sight<'_>>, effect: &Effect<'_>) -> Fate {
+        let exptime = found.map_or(0, |sight| sight.view.exptime);
+        let (change, exptime) = match &effect.change {
+            Change::None => (EntryChange::Kept, exptime),
+            Change::Amend(amend) => (EntryChange::Kept, amend.exptime.unwrap_or(exptime)),
+            Change::Unlink => (EntryChange::Removed, 0),
+            Change::Publish(Spec { cas: NewCas::Exactly(_), exptime, .. }) => {
+                (EntryChange::WroteChosen, *exptime)
+            }
+            Change::Publish(spec) => (EntryChange::Wrote(self.versions(trace)[1]), spec.exptime),
+        };
+        Fate { found: found.map(|sight| sight.cas), change, exptime }
     }
 
     /// What the effect left behind, compared with what it says; then what is answered.

@@ -44,6 +44,8 @@ pub struct Store {
     pub(crate) maintenance: Mutex<Maintenance>,
     /// Evictions so far; the age of ghosts is counted in them.
     pub(crate) era: AtomicU64,
+    /// Items that went without a command on their key having said so: evicted, damaged, forgotten by hand.
+    pub(crate) vanished: AtomicU64,
     secrets: RapidSecrets,
     /// What was not taken yet; [`DISAGREEMENTS_MAX`] at most, later ones are only counted.
     disagreements: Mutex<Vec<Disagreement>>,
@@ -141,6 +143,7 @@ impl Store {
             index,
             maintenance: Mutex::new(Maintenance::new(own)),
             era: AtomicU64::new(0),
+            vanished: AtomicU64::new(0),
             counters: (0..participants).map(|_| Padded::default()).collect(),
             epochs,
             memory_bytes: AtomicU64::new(options.memory_bytes),
@@ -184,6 +187,14 @@ impl Store {
 
     pub(crate) fn flushed_below(&self) -> u64 {
         self.flushed_below.load(Ordering::Acquire)
+    }
+
+    /// How many items went so far of which no trace tells: evicted, found damaged, or forgotten by [`Worker::forget`].
+    ///
+    /// [`Worker::forget`]: crate::Worker::forget
+    #[must_use]
+    pub fn vanished(&self) -> u64 {
+        self.vanished.load(Ordering::Acquire)
     }
 
     /// Changes the memory limit; maintenance gives back what is above it.
@@ -427,6 +438,9 @@ impl Store {
         let item = self.item(location);
         let bytes = item.layout().bytes();
         let unfetched = usize::from(!item.access().fetched);
+        if matches!(gone, Gone::Evicted | Gone::Damaged) {
+            self.vanished.fetch_add(1, Ordering::Release);
+        }
         match gone {
             Gone::Asked => {}
             Gone::Dead => {

@@ -11,7 +11,7 @@
 //! | 2 | location of the item published (40 bits, all ones for none) |
 //! | 3 | the time, and the expiry time of the item found |
 //! | 4 | last access of the item found, and the CRC of the value received |
-//! | payload | flush mark (8 bytes), epoch (8), expiry time of the item published (4), evictions so far (4), when (8) |
+//! | payload | flush mark (8 bytes), epoch (8), expiry time of the item published (4), items that vanished so far (4), when (8) |
 
 use guard::{Description, Digest, Record, WORDS};
 
@@ -38,7 +38,7 @@ pub struct Trace {
     /// Of the value that was received, when it was put into an item.
     pub(crate) received: u32,
     pub(crate) effect: u32,
-    pub(crate) evictions: u32,
+    pub(crate) vanished: u32,
     pub(crate) epoch: u64,
     /// When it was executed, by the caller's clock.
     pub at_ns: u64,
@@ -76,10 +76,10 @@ impl Trace {
         self.hash
     }
 
-    /// How many items the store had evicted before, modulo 2^32.
+    /// How many items had gone of which no trace tells, modulo 2^32; see [`Store::vanished`](crate::Store::vanished).
     #[must_use]
-    pub fn evictions(&self) -> u32 {
-        self.evictions
+    pub fn vanished(&self) -> u32 {
+        self.vanished
     }
 
     /// Both digests of an execution in one: of its effect, and of its reply.
@@ -109,7 +109,7 @@ impl Trace {
         bytes[..8].copy_from_slice(&self.env.flushed_below.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.published_exptime.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.evictions.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.vanished.to_le_bytes());
         bytes[24..].copy_from_slice(&self.at_ns.to_le_bytes());
         bytes
     }
@@ -139,7 +139,7 @@ impl Trace {
             published_exptime: low(rest),
             received: high(access),
             effect: high(record.digest().0),
-            evictions: high(rest),
+            vanished: high(rest),
             epoch,
             at_ns: eight(24)?,
             is_last: found & IS_LAST != 0,
@@ -230,7 +230,7 @@ mod tests {
             published_exptime: 5,
             received: 0xDEAD_BEEF,
             effect: 3,
-            evictions: 8,
+            vanished: 8,
             epoch: 1 << 40,
             at_ns: 1 << 50,
             is_last: true,

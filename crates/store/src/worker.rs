@@ -26,8 +26,15 @@ use crate::store::{Gone, RESERVED_SEGMENTS, Store};
 /// How often a worker lets others run while it waits for room for one write, before it gives up.
 const ROOM_ATTEMPTS: usize = 4096;
 
+/// How long it sleeps where it knows what it waits for: a validator on another core looks at some records. That takes
+/// about as long, unless the system keeps the validator from going on.
+const NAP: std::time::Duration = std::time::Duration::from_micros(20);
+
 /// After so many of them it no longer trusts that what is retired comes free: somebody may have it pinned.
 const PATIENT_ATTEMPTS: usize = 1024;
+
+/// From then on it makes room for itself now and then, and not all the time: what is made free comes late, too.
+const IMPATIENT_ATTEMPTS: usize = 32;
 
 /// How often a write that found no room is tried again after room was made, before others take it away once more.
 pub(crate) const TRIES_MAX: usize = 16;
@@ -261,9 +268,24 @@ impl Worker {
         let locked = store.index.lock(store.hash(key));
         let found = locked.find(|location| store.has_key(location, key));
         if let Some(found) = found {
+            store.vanished.fetch_add(1, std::sync::atomic::Ordering::Release);
             store.forget(&locked, found, Gone::Asked, false, store.counters(self.participant.place()));
         }
         found.is_some()
+    }
+
+    /// Forgets whatever keys have this hash; whether there were any.
+    pub fn forget_hash(&mut self, hash: u64) -> bool {
+        self.begin();
+        let store = self.shared();
+        let locked = store.index.lock(Hash(hash));
+        let mut has_found = false;
+        while let Some(found) = locked.find(|location| store.hash_of(location) == Hash(hash)) {
+            store.vanished.fetch_add(1, std::sync::atomic::Ordering::Release);
+            store.forget(&locked, found, Gone::Asked, false, store.counters(self.participant.place()));
+            has_found = true;
+        }
+        has_found
     }
 
     pub(crate) fn begin(&mut self) {
@@ -368,15 +390,20 @@ impl Worker {
             if store.free_bytes() >= wanted {
                 return true;
             }
-            self.need_memory(attempt);
-            let is_coming = store.coming_bytes() >= wanted && attempt < PATIENT_ATTEMPTS;
+            let is_looked_at = self.need_memory(attempt);
+            let is_coming = store.coming_bytes() >= wanted
+                && (attempt < PATIENT_ATTEMPTS || attempt % IMPATIENT_ATTEMPTS > 0);
             if is_coming || !store.make_room(env) {
                 store.segments.reclaim(store.epochs.passed());
                 if !store.options.evict && store.segments.ledger().retired_segments() == 0 {
                     // Full, and nothing is on its way.
                     break;
                 }
-                std::thread::yield_now();
+                if is_looked_at {
+                    std::thread::sleep(NAP);
+                } else {
+                    std::thread::yield_now();
+                }
             }
         }
         self.quiesce();

@@ -83,7 +83,7 @@ impl Setup {
         if facts.found.is_none()
             && let Some(own) = self.follower.own(&command.key)
         {
-            assert!(!own.is_alive(&trace.env()) || trace.evictions() > 0, "{command:?}: {own:?}");
+            assert!(!own.is_alive(&trace.env()) || trace.vanished() > 0, "{command:?}: {own:?}");
             self.follower.forget(&command.key);
         } else if let (Some(found), Some(own)) = (facts.found, self.follower.own(&command.key)) {
             assert_eq!(found.cas, own.version.cas, "{command:?}");

@@ -76,7 +76,7 @@ impl Setup {
                 Op::Put(put) => look.received(&trace, put.mode, command.len),
                 _ => &[],
             };
-            let again = look.repeat(&trace, &command.request(value))?;
+            let (again, _) = look.repeat(&trace, &command.request(value))?;
             assert_eq!(told(again.status, again.item), told_first, "{command:?}");
         }
         look.end(is_drained);

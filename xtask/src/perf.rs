@@ -80,7 +80,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Error> {
     };
     contender::pin_this_process(1)?;
     let contenders = [
-        contender("ours", vec![ours.into(), "serve".into()]),
+        contender("ours", vec![ours.into(), "serve".into(), "--protect".into(), "vanilla".into()]),
         contender("memcached", vec![options.peer.clone().into()]),
     ];
     println!("seed {}, {CONNECTIONS} connections, server on core 0, generator on core 1", options.seed);

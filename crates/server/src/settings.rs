@@ -197,7 +197,7 @@ impl Default for Settings {
             worker_logbuf_bytes: 64 << 10,
             read_buf_limit_mib: 0,
             napi_ids: 0,
-            protect: Protect::Vanilla,
+            protect: Protect::Orthrus,
             redundancy: 2,
             protect_sync: false,
             validators: None,

@@ -284,7 +284,7 @@ impl Worker {
         let connections = &mut self.connections;
         ledger.holding.retain(|place| {
             let Some(connection) = &mut connections[*place] else { return false };
-            connection.retract(&is_refused);
+            connection.retract(is_refused);
             let is_free = connection.awaits() <= confirmed;
             if is_free {
                 connection.holding = false;

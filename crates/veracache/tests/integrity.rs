@@ -55,11 +55,12 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start(name: &str, scrub: &str) -> Self {
+    fn start(name: &str, scrub: &str, protect: &[&str]) -> Self {
         let directory = Directory::new(name);
         let log = File::create(directory.0.join("log")).expect("a file of our own");
         let process = Command::new(PROGRAM)
             .args(["serve", "-A", "-p", "-1", "-l", "127.0.0.1", "-t", "1", "--scrub", scrub])
+            .args(protect)
             .env("MEMCACHED_PORT_FILENAME", directory.0.join("ports"))
             .stdin(Stdio::null())
             .stderr(log)
@@ -219,7 +220,8 @@ enum Found {
 
 /// A server with this `--scrub`, a flip or none: what is read then, and how many items were found damaged.
 fn check(name: &str, scrub: &str, is_flipped: bool, found: Found, damaged: u64) {
-    let server = Server::start(name, scrub);
+    // Executed once: else the read would be noticed, too.
+    let server = Server::start(name, scrub, &["--protect", "vanilla"]);
     let mut client = server.client();
     client.set("before", b"something else");
     client.set("key/1", VALUE);
@@ -265,6 +267,31 @@ fn check(name: &str, scrub: &str, is_flipped: bool, found: Found, damaged: u64) 
             " with_it=0; forgotten",
             "{name}: {line}"
         );
+    }
+}
+
+/// Without the scrubber, a read of a damaged item is noticed by whoever repeats it: that one may still have seen the
+/// damage, the next finds nothing. Where replies wait, nobody sees it.
+#[test]
+fn a_damaged_item_that_is_read_is_forgotten() {
+    for (name, flags) in [("read", &["--protect", "orthrus"][..]), ("waits", &["--protect-sync"])] {
+        let flags = [flags, &["--validate-share", "1"]].concat();
+        let server = Server::start(name, "0", &flags);
+        let mut client = server.client();
+        client.set("key/1", VALUE);
+        assert_eq!(client.get("key/1").as_deref(), Some(VALUE));
+        assert_eq!(client.stat("integrity", "disagreements"), 0, "{name}");
+        flip(server.process.id());
+        let seen = client.get("key/1");
+        assert_eq!(seen.is_some(), name == "read", "{name}");
+        wait("the disagreement", || client.stat("integrity", "disagreements:checksum") == 1);
+        wait("what is done about it", || client.stat("integrity", "contained") == 1);
+        assert_eq!(client.get("key/1"), None, "{name}");
+        assert_eq!(client.stat("integrity", "verdicts:memory"), 1, "{name}");
+        let told = server.stop(client);
+        assert_eq!(told.len(), 1, "{name}: {told:?}");
+        assert!(told[0].contains("kind=checksum stratum=classic-fetch key=key%2F1"), "{name}: {told:?}");
+        assert!(told[0].contains("verdict=memory"), "{name}: {told:?}");
     }
 }
 

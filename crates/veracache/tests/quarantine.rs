@@ -184,7 +184,7 @@ fn validators_keep_to_cores_of_their_own() {
         assert!(!keep_apart());
     }
     // More threads than CPUs, and nothing to validate.
-    for (name, flags) in [("many", "--protect orthrus -t 64"), ("vanilla", "-t 1")] {
+    for (name, flags) in [("many", "--protect orthrus -t 64"), ("vanilla", "--protect vanilla -t 1")] {
         let server = Server::start(name, None, flags);
         let used = server.cpus();
         assert!(cpus.len() > 64 || used.len() == 1, "{flags}: {used:?}");

@@ -19,7 +19,7 @@ pub(super) const PROTECTION: &[Flag] = &[
         help: "how commands on user data are executed: vanilla, once; sei, several times on the same core, later \
                ones by other routines, compared and voted on before anything is changed or sent; orthrus, once, \
                and again by a validator on another core",
-        default: Some("vanilla"),
+        default: Some("orthrus"),
         limit: Some("vanilla, sei or orthrus"),
         here: Own,
         action: Set(|s, v| Protect::parse(v).map(|protect| s.protect = protect)),

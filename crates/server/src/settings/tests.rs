@@ -131,7 +131,11 @@ fn each_flag() {
         s.threads = 1;
     });
     check("--line-port=2318", |s| s.line_port = Port::Fixed(2318));
-    check("--protect=vanilla", |_| {});
+    check("--protect=orthrus", |_| {});
+    check("--protect=vanilla", |s| s.protect = Protect::Vanilla);
+    check("--validate-share|0.25", |s| s.validate_share = Share::Fixed(0.25));
+    check("--validate-share=auto|--validate-budget=7", |s| s.validate_budget_percent = Some(7));
+    check("--protect-sync|--validators|2", |s| (s.protect_sync, s.validators) = (true, Some(2)));
     check("--protect|sei", |s| s.protect = Protect::Sei);
     check("--protect=sei|--redundancy=5", |s| (s.protect, s.redundancy) = (Protect::Sei, 5));
     check("--scrub|0", |s| s.scrub_items_per_second = 0);

@@ -3,11 +3,12 @@
 use std::hint::black_box;
 
 use protocol::line::{self as wire, Command, Options, Step};
-use store::{Delete, Fetch, Put, PutMode, Status};
+use store::{Delete, Fetch, Put, Status};
 
 use crate::dump::{Dump, Kind};
 use crate::execute::{Executor, append_value};
 use crate::output::Output;
+use crate::replay::Replay;
 use crate::session::{Outcome, Work};
 use crate::strata::Dialect;
 
@@ -62,7 +63,7 @@ pub(crate) fn repeat(line: &[u8], executor: &mut Executor<'_>, out: &mut Output)
         }
         return;
     }
-    let value = executor.replay().map_or(&[][..], |replay| replay.received(PutMode::Set, 0));
+    let value = executor.replay().map_or(&[][..], Replay::received_all);
     let whole = [line, value, b"\n"].concat();
     if let Step::Command { command: command @ Command::Set { .. }, .. } = wire::parse(&whole, 0, &options) {
         execute(&command, executor, out);

@@ -44,9 +44,15 @@ impl<'l> Replay<'l> {
         }
     }
 
-    /// The value that the command received.
+    /// The value that the command received, which it says to have this length; none of another length.
     pub(crate) fn received(&self, mode: PutMode, len: usize) -> &'l [u8] {
-        self.look.received(self.trace, mode, len)
+        let value = self.look.received(self.trace, mode, len);
+        if value.len() == len { value } else { &[] }
+    }
+
+    /// The value that a command received which doesn't say how long it is.
+    pub(crate) fn received_all(&self) -> &'l [u8] {
+        self.look.received(self.trace, PutMode::Set, 0)
     }
 
     /// Whether the answer's end belongs to the record.

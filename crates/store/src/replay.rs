@@ -184,6 +184,7 @@ impl Look<'_> {
         found: Option<View<'a>>,
         effect: &Effect<'_>,
     ) -> Result<Answer<'a>, Mismatch> {
+        agree(Kind::Outcome, trace.published.is_some() == self.publishes(trace, effect)?)?;
         let shown = |item: Option<View<'a>>| item.filter(|_| effect.status == Status::Hit);
         let item = match (&effect.change, found) {
             (Change::None, found) => shown(found),
@@ -214,6 +215,18 @@ impl Look<'_> {
         Ok(Answer { status: effect.status, token: effect.token, item })
     }
 
+    /// Whether an effect leaves a version behind.
+    fn publishes(&self, trace: &Trace, effect: &Effect<'_>) -> Result<bool, Mismatch> {
+        Ok(match (&effect.change, trace.found) {
+            (Change::Publish(_), _) => true,
+            // The same version is written anew where it has no room for an expiry time.
+            (Change::Amend(amend), Some(seen)) if amend.exptime.is_some_and(|exptime| exptime != 0) => {
+                !self.item(seen.location)?.layout().has_exptime
+            }
+            (Change::None | Change::Unlink | Change::Amend(_), _) => false,
+        })
+    }
+
     /// Looks at a version that was published: whether it says what it should. What its command shows of it.
     fn published<'a>(
         &'a self,
@@ -223,6 +236,8 @@ impl Look<'_> {
         spec: &Spec<'_>,
     ) -> Result<View<'a>, Mismatch> {
         let store = self.store();
+        // Nothing is written over what it follows from.
+        agree(Kind::Outcome, trace.found.is_none_or(|seen| seen.location != location))?;
         let item = self.item(location)?;
         let cas = store.cas_of(location, item);
         compare_sums(

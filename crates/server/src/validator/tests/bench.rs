@@ -195,7 +195,7 @@ impl Bench {
         self.store.round();
         self.env = self.shared.env();
         if let Some(ring) = &mut self.ring {
-            ring.recorder.begin_round(&self.shared.coverages[0]);
+            ring.recorder.begin_round(&self.shared.coverages[0], None);
         }
     }
 

@@ -4,8 +4,8 @@
 //! in the other. It takes over only what can't be computed a second time: the time, the words of an item that change,
 //! and the ids of versions. Everything else is computed from its own items, and compared.
 //!
-//! A version is known by its cas id. A store without cas ids has them too, but shows none. Births, which order versions
-//! against flush_all, are those of the store that is followed: each value has the one of its version behind it.
+//! A version is known by its cas id. A store without cas ids has them too, but shows none. What else is known of a version
+//! in the store that is followed stands behind each value ([`Note`]).
 
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::commit::{Commit, Failed};
 use crate::crc::crc32c;
 use crate::decide::{Case, Decision, Sight};
 use crate::options::Error;
+use crate::order::part_of;
 use crate::replay::{Look, TABLES_BYTES_MAX, flaw, parts_of};
 use crate::request::{
     Change, Effect, Env, NewCas, NewValue, Op, Put, PutMode, Request, Spec, Status, Token, View,
@@ -25,7 +26,7 @@ use crate::trace::{Trace, digest_of};
 use crate::worker::{Answer, TRIES_MAX, Worker};
 
 /// Bytes a follower keeps behind each value.
-pub const BIRTH_BYTES: u32 = 8;
+pub const NOTE_BYTES: u32 = 20;
 
 /// Values up to this long are part of the replies that are compared.
 pub const SMALL_BYTES_MAX: usize = 16 << 10;
@@ -42,6 +43,14 @@ pub struct Version {
     pub birth: u64,
 }
 
+/// What a follower keeps behind each value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Note {
+    birth: u64,
+    order: u64,
+    vanished: u32,
+}
+
 /// What is told of an execution beside its trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
@@ -54,6 +63,17 @@ pub struct Told {
     pub found_crc: u32,
     /// CRC-32C of the value published, as it lies in memory there.
     pub value_crc: u32,
+}
+
+/// An item as it is in the store that is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy<'v> {
+    /// What is seen of it, with its real cas id.
+    pub view: View<'v>,
+    /// The part of the keys that its key belongs to; see [`crate::Order`].
+    pub part: usize,
+    /// What [`crate::Order`] said before of what had vanished.
+    pub vanished: u32,
 }
 
 /// A store that follows another.
@@ -82,6 +102,10 @@ pub enum Followed<'f> {
 pub struct Own {
     /// The version, as the store that is followed knows it.
     pub version: Version,
+    /// The change that has made it, or that was the last one when it was taken over; see [`crate::Order`].
+    pub order: u64,
+    /// What [`crate::Order`] said then of what had vanished.
+    pub vanished: u32,
     /// Unix seconds of expiry as far as is known here; 0 never.
     pub exptime: u32,
     /// Unix seconds of the last time it was written or found.
@@ -132,6 +156,18 @@ impl Store {
         self.options.start_unix
     }
 
+    /// How many changes each part of the keys has seen; see [`crate::Order`].
+    #[must_use]
+    pub fn changes(&self) -> Vec<u64> {
+        self.orders.numbers()
+    }
+
+    /// Whether an item may have gone without a command that was recorded, since the number was this one.
+    #[must_use]
+    pub fn has_vanished_since(&self, number: u32) -> bool {
+        self.vanished() as u32 != number
+    }
+
     /// Sets up a fence: now.
     #[must_use]
     pub fn fence(&self) -> Fence {
@@ -146,42 +182,49 @@ impl Store {
 }
 
 impl Worker {
-    /// Shows items with their real cas ids, as [`Worker::scan`] does.
-    pub fn copies(&mut self, cursor: &mut Cursor, buckets: usize, visit: &mut dyn FnMut(&View<'_>)) -> bool {
+    /// Shows items for a follower to take over, as [`Worker::scan`] does.
+    pub fn copies(&mut self, cursor: &mut Cursor, buckets: usize, visit: &mut dyn FnMut(&Copy<'_>)) -> bool {
         let store = Arc::clone(self.store());
         self.scan(cursor, buckets, &mut |view| {
-            if let Some(view) = real(&store, view) {
-                visit(&view);
+            if let Some(copy) = copy(&store, view) {
+                visit(&copy);
             }
         })
     }
 
-    /// The item under a key, with its real cas id; nobody notices the access.
-    pub fn copy(&mut self, key: &[u8]) -> Option<View<'_>> {
+    /// The item under a key, for a follower to take over; nobody notices the access.
+    pub fn copy(&mut self, key: &[u8]) -> Option<Copy<'_>> {
         self.begin();
         let store = self.shared();
         let found = store.index.find(store.hash(key), |location| store.has_key(location, key))?;
-        real(store, &store.view(found.entry.location())?)
+        copy(store, &store.view(found.entry.location())?)
     }
 }
 
-/// What is shown of an item, with its real cas id; none if it was replaced meanwhile.
-fn real<'v>(store: &Store, view: &View<'v>) -> Option<View<'v>> {
-    if store.options.cas {
-        return Some(*view);
-    }
-    let found = store.index.find(store.hash(view.key), |location| store.has_key(location, view.key))?;
+/// An item as it is shown; none if it was replaced or went meanwhile.
+fn copy<'v>(store: &Store, view: &View<'v>) -> Option<Copy<'v>> {
+    let hash = store.hash(view.key);
+    // First the number, then the look whether the item is still there: else the number could tell of the item itself.
+    let vanished = store.vanished() as u32;
+    let found = store.index.find(hash, |location| store.has_key(location, view.key))?;
     let item = store.item(found.entry.location());
-    let cas = store.cas_of(found.entry.location(), item);
-    std::ptr::eq(item.value(), view.value).then_some(View { cas, ..*view })
+    let view = View { cas: store.cas_of(found.entry.location(), item), ..*view };
+    std::ptr::eq(item.value(), view.value).then_some(Copy { view, part: part_of(hash.0), vanished })
 }
 
 impl Trace {
+    /// Whether the version published was expired from the start.
+    #[must_use]
+    pub fn is_published_dead(&self) -> bool {
+        self.published_exptime != 0 && self.published_exptime <= self.env.now
+    }
+
     /// Whether the version found could be seen: not expired, not flushed.
     #[must_use]
     pub fn is_found_alive(&self, version: Version) -> bool {
         let exptime = self.found.map_or(0, |seen| seen.exptime);
-        Own { version, exptime, accessed: 0 }.is_alive(&self.env)
+        let own = Own { version, order: 0, vanished: 0, exptime, accessed: 0 };
+        own.is_alive(&self.env)
     }
 }
 
@@ -221,10 +264,8 @@ impl Follower {
         let store = self.worker.shared();
         let found = store.index.find(store.hash(key), |location| store.has_key(location, key))?;
         let view = store.view(found.entry.location())?;
-        let (_, birth) = split(view.value);
-        let version =
-            Version { cas: store.cas_of(found.entry.location(), store.item(found.entry.location())), birth };
-        Some(Own { version, exptime: view.exptime, accessed: view.accessed })
+        let cas = store.cas_of(found.entry.location(), store.item(found.entry.location()));
+        Some(own_of(&view, cas))
     }
 
     /// Forgets a key; whether there was anything.
@@ -298,7 +339,7 @@ impl Follower {
             self.forget(request.key);
             return false;
         }
-        let copy = View {
+        let view = View {
             key: request.key,
             value: put.value,
             flags: put.flags,
@@ -310,16 +351,18 @@ impl Follower {
             stale: false,
             token_sent: false,
         };
-        self.take_over(&copy, trace.env.now)
+        let copy = Copy { view, part: trace.part(), vanished: trace.vanished() };
+        self.take_over(&copy, order_of(trace), trace.env.now)
     }
 
-    /// Takes over an item as it is elsewhere, with its real cas id; whether there was memory for it.
-    pub fn take_over(&mut self, copy: &View<'_>, now: u32) -> bool {
+    /// Takes over an item as it is elsewhere, or was right after a change; whether there was memory for it.
+    pub fn take_over(&mut self, copy: &Copy<'_>, order: u64, now: u32) -> bool {
         let Follower { worker, value, .. } = self;
         worker.begin();
         let store = worker.shared();
+        let Copy { view: copy, vanished, .. } = copy;
         value.clear();
-        join(value, [copy.value, &[]], copy.birth);
+        join(value, [copy.value, &[]], &Note { birth: copy.birth, order, vanished: *vanished });
         let spec = Spec {
             flags: copy.flags,
             exptime: copy.exptime,
@@ -354,9 +397,7 @@ impl Follower {
     pub fn sweep(&mut self, cursor: &mut Cursor, env: &Env) -> bool {
         let mut dead: Vec<Vec<u8>> = Vec::new();
         let more = self.worker.scan(cursor, SWEEP_BUCKETS, &mut |view| {
-            let (_, birth) = split(view.value);
-            let own = Own { version: Version { cas: view.cas, birth }, exptime: view.exptime, accessed: 0 };
-            if !own.is_alive(env) {
+            if !own_of(view, view.cas).is_alive(env) {
                 dead.push(view.key.to_vec());
             }
         });
@@ -446,7 +487,8 @@ fn own_change<'a>(
         let received = crc32c(0, put.value);
         guard::compare(Kind::Checksum, Digest(trace.received.into()), Digest(received.into()))?;
     }
-    let length = join(value, parts_of(&spec.value), published.birth);
+    let note = Note { birth: published.birth, order: order_of(trace), vanished: trace.vanished() };
+    let length = join(value, parts_of(&spec.value), &note);
     let crc = crc32c(0, &value[..length]);
     guard::compare(Kind::Checksum, Digest(told.value_crc.into()), Digest(crc.into()))?;
     let cas = NewCas::Exactly(published.cas);
@@ -483,18 +525,32 @@ fn shown<'a>(
     }
 }
 
-/// Writes a value and its version's birth; how long the value is.
-fn join(out: &mut Vec<u8>, parts: [&[u8]; 2], birth: u64) -> usize {
+fn order_of(trace: &Trace) -> u64 {
+    trace.order.map_or(0, |order| order.number)
+}
+
+fn own_of(view: &View<'_>, cas: u64) -> Own {
+    let (_, Note { birth, order, vanished }) = split(view.value);
+    let version = Version { cas, birth };
+    Own { version, order, vanished, exptime: view.exptime, accessed: view.accessed }
+}
+
+/// Writes a value and a note; how long the value is.
+fn join(out: &mut Vec<u8>, parts: [&[u8]; 2], note: &Note) -> usize {
     parts.iter().for_each(|part| out.extend_from_slice(part));
     let length = out.len();
-    out.extend_from_slice(&birth.to_le_bytes());
+    out.extend_from_slice(&note.birth.to_le_bytes());
+    out.extend_from_slice(&note.order.to_le_bytes());
+    out.extend_from_slice(&note.vanished.to_le_bytes());
     length
 }
 
-/// A follower's value, and the birth behind it.
-fn split(value: &[u8]) -> (&[u8], u64) {
-    match value.split_last_chunk() {
-        Some((value, birth)) => (value, u64::from_le_bytes(*birth)),
-        None => (value, 0),
-    }
+/// A follower's value, and the note behind it.
+fn split(value: &[u8]) -> (&[u8], Note) {
+    let Some((value, note)) = value.split_last_chunk::<{ NOTE_BYTES as usize }>() else {
+        return (value, Note::default());
+    };
+    let eight = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| note[at + index]));
+    let vanished = u32::from_le_bytes(std::array::from_fn(|index| note[16 + index]));
+    (value, Note { birth: eight(0), order: eight(8), vanished })
 }

@@ -16,6 +16,7 @@ mod maintain;
 mod mapping;
 mod operator;
 mod options;
+mod order;
 mod record;
 mod replay;
 mod request;
@@ -29,12 +30,13 @@ mod worker;
 
 pub use crc::{crc32c, crc32c_by_tables, digest};
 pub use draft::{Draft, Pinned};
-pub use follow::{BIRTH_BYTES, Fence, Followed, Follower, Own, SMALL_BYTES_MAX, Told, Version};
+pub use follow::{Copy, Fence, Followed, Follower, NOTE_BYTES, Own, SMALL_BYTES_MAX, Told, Version};
 pub use index::Hash;
 pub use operator::{absolute, compute, is_alive};
 pub use options::{Error, Stats, StoreOptions};
+pub use order::{ORDERS, Order};
 pub use record::Needs;
-pub use replay::{EntryChange, Fate, Inspector, Look, nothing, senseless};
+pub use replay::{EntryChange, Fate, Inspector, Look, nothing, part_received, senseless};
 pub use request::{
     Amend, Arith, Change, Delete, Digits, Direction, Effect, Env, Exptime, Fetch, NewCas, NewValue, Op, Put,
     PutMode, Request, Spec, Status, Token, View,

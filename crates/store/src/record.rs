@@ -14,6 +14,7 @@ use crate::hold::Lease;
 use crate::index::Hash;
 use crate::item::Item;
 use crate::options::Error;
+use crate::order::{ORDER_BYTES, Order};
 use crate::replay::Inspector;
 use crate::request::{Effect, Env, Op, PutMode, Request, View};
 use crate::trace::{Seen, TRACE_BYTES, Trace, description, digest_of};
@@ -38,12 +39,14 @@ pub struct Needs {
     pub hurry: Box<dyn Fn() + Send>,
     /// How often the worker lets others run before the records are abandoned.
     pub patience: usize,
+    /// Whether it is recorded in which order workers change things; see [`Order`].
+    pub order: bool,
 }
 
 impl Default for Needs {
     /// Nobody is told, and nobody waited for for long.
     fn default() -> Self {
-        Needs { hurry: Box::new(|| {}), patience: 16 }
+        Needs { hurry: Box::new(|| {}), patience: 16, order: false }
     }
 }
 
@@ -108,6 +111,9 @@ impl Worker {
         let trace = Trace { epoch, ..*trace };
         recorder.payload.clear();
         recorder.payload.extend_from_slice(&trace.bytes());
+        if let Some(order) = trace.order {
+            recorder.payload.extend_from_slice(&order.bytes());
+        }
         for part in command {
             recorder.payload.extend_from_slice(part);
         }
@@ -142,7 +148,7 @@ impl Worker {
     pub fn has_record_room(&mut self, command_bytes: usize) -> bool {
         self.recorder
             .as_mut()
-            .is_some_and(|recorder| recorder.writer.has_room_for(TRACE_BYTES + command_bytes))
+            .is_some_and(|recorder| recorder.writer.has_room_for(TRACE_BYTES + ORDER_BYTES + command_bytes))
     }
 
     /// The number of the last record written, 0 before the first.
@@ -181,6 +187,7 @@ impl Worker {
         env: &Env,
         found: Option<(Location, View<'_>)>,
         effect: &Effect<'_>,
+        order: Option<Order>,
     ) {
         let vanished = self.store().vanished() as u32;
         let Some(recorder) = &mut self.recorder else { return };
@@ -196,7 +203,14 @@ impl Worker {
             epoch: 0,
             at_ns: 0,
             is_last: false,
+            order,
         });
+    }
+
+    /// Whether the order of the next execution is to be recorded.
+    #[inline]
+    pub(crate) fn is_ordering(&self) -> bool {
+        self.recorder.as_ref().is_some_and(|recorder| recorder.is_tracing && recorder.needs.order)
     }
 
     /// Adds to the trace what was written.

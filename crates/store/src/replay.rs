@@ -96,12 +96,7 @@ impl Look<'_> {
     /// bytes that were added. Empty when it was put into none.
     pub fn received(&self, trace: &Trace, mode: PutMode, len: usize) -> &[u8] {
         let Some(Ok(item)) = trace.published.map(|location| self.item(location)) else { return &[] };
-        let value = item.value();
-        match mode {
-            PutMode::Append => &value[value.len().saturating_sub(len)..],
-            PutMode::Prepend => &value[..len.min(value.len())],
-            PutMode::Set | PutMode::Add | PutMode::Replace => value,
-        }
+        part_received(item.value(), mode, len)
     }
 
     /// The keys of the items that were found and published.
@@ -320,6 +315,16 @@ impl Look<'_> {
 impl Drop for Look<'_> {
     fn drop(&mut self) {
         self.inspector.lease.end(self.seen, false);
+    }
+}
+
+/// The part of an item's value that a put of so many bytes has added to it.
+#[must_use]
+pub fn part_received(value: &[u8], mode: PutMode, len: usize) -> &[u8] {
+    match mode {
+        PutMode::Append => &value[value.len().saturating_sub(len)..],
+        PutMode::Prepend => &value[..len.min(value.len())],
+        PutMode::Set | PutMode::Add | PutMode::Replace => value,
     }
 }
 

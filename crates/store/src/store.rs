@@ -13,6 +13,7 @@ use crate::index::{Found, Hash, Index, Locked};
 use crate::item::{ACCESS_SECONDS_MAX, Item};
 use crate::maintain::Maintenance;
 use crate::options::{Error, MEMORY_BYTES_MIN, Stats, StoreOptions};
+use crate::order::Orders;
 use crate::request::{Env, View};
 use crate::segment::{Demand, Segments};
 use crate::sync::Padded;
@@ -47,6 +48,7 @@ pub struct Store {
     /// Items that went without a command on their key having said so: evicted, damaged, forgotten by hand.
     pub(crate) vanished: AtomicU64,
     secrets: RapidSecrets,
+    pub(crate) orders: Orders,
     /// What was not taken yet; [`DISAGREEMENTS_MAX`] at most, later ones are only counted.
     disagreements: Mutex<Vec<Disagreement>>,
     disagreed: AtomicU64,
@@ -137,6 +139,7 @@ impl Store {
         let own = epochs.participant().ok_or_else(|| Error::too_many_workers(options.workers_max))?;
         Ok(Arc::new(Store {
             secrets: RapidSecrets::seed(options.seed),
+            orders: Orders::default(),
             disagreements: Mutex::new(Vec::new()),
             disagreed: AtomicU64::new(0),
             segments,

@@ -12,10 +12,13 @@
 //! | 3 | the time, and the expiry time of the item found |
 //! | 4 | last access of the item found, and the CRC of the value received |
 //! | payload | flush mark (8 bytes), epoch (8), expiry time of the item published (4), items that vanished so far (4), when (8) |
+//!
+//! Where it is recorded in which order workers change things, word 2 says so, and the [`Order`] comes before the command.
 
 use guard::{Description, Digest, Record, WORDS};
 
 use crate::bucket::Location;
+use crate::order::{ORDER_BYTES, Order, part_of};
 use crate::request::{Amend, Change, Effect, Env, NewCas, NewValue, Spec, View};
 
 /// Bytes of a record's payload that belong to the trace.
@@ -25,6 +28,7 @@ const NOWHERE: u64 = (1 << 40) - 1;
 const FETCHED: u64 = 1 << 61;
 const TOKEN_SENT: u64 = 1 << 62;
 const IS_LAST: u64 = 1 << 63;
+const HAS_ORDER: u64 = 1 << 63;
 
 /// What an execution leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub struct Trace {
     pub at_ns: u64,
     /// Whether the answer's end belongs to it, as with the last key of several.
     pub is_last: bool,
+    /// If that is recorded.
+    pub(crate) order: Option<Order>,
 }
 
 /// An item that was found, and the words of it that may change.
@@ -68,6 +74,18 @@ impl Trace {
     #[must_use]
     pub fn env(&self) -> Env {
         self.env
+    }
+
+    /// Where it belongs among the executions of other workers, if that was recorded.
+    #[must_use]
+    pub fn order(&self) -> Option<Order> {
+        self.order
+    }
+
+    /// The part of the keys in which that counts.
+    #[must_use]
+    pub fn part(&self) -> usize {
+        part_of(self.hash)
     }
 
     /// The key's hash.
@@ -97,7 +115,8 @@ impl Trace {
         [
             self.hash,
             found | if self.is_last { IS_LAST } else { 0 },
-            self.published.map_or(NOWHERE, |location| location.0),
+            self.published.map_or(NOWHERE, |location| location.0)
+                | if self.order.is_some() { HAS_ORDER } else { 0 },
             u64::from(self.env.now) | u64::from(exptime) << 32,
             u64::from(accessed) | u64::from(self.received) << 32,
         ]
@@ -131,6 +150,12 @@ impl Trace {
             fetched: found & FETCHED != 0,
             token_sent: found & TOKEN_SENT != 0,
         });
+        let (order, command) = if published & HAS_ORDER == 0 {
+            (None, command)
+        } else {
+            let (order, command) = command.split_first_chunk::<ORDER_BYTES>()?;
+            (Some(Order::read(*order)), command)
+        };
         let trace = Trace {
             hash,
             env: Env { now: low(times), flushed_below },
@@ -143,6 +168,7 @@ impl Trace {
             epoch,
             at_ns: eight(24)?,
             is_last: found & IS_LAST != 0,
+            order,
         };
         Some((trace, low(record.digest().0), command))
     }
@@ -234,14 +260,18 @@ mod tests {
             epoch: 1 << 40,
             at_ns: 1 << 50,
             is_last: true,
+            order: None,
         };
         let other = Seen { fetched: false, token_sent: true, ..seen };
         for trace in [
             trace,
             Trace { found: None, published: None, is_last: false, ..trace },
             Trace { found: Some(other), ..trace },
+            Trace { order: Some(Order { number: 1 << 50, is_change: true }), ..trace },
+            Trace { order: Some(Order { number: 7, is_change: false }), published: None, ..trace },
         ] {
             let mut payload = trace.bytes().to_vec();
+            payload.extend(trace.order.iter().flat_map(|order| order.bytes()));
             payload.extend_from_slice(b"get key\r\n");
             let (mut writer, mut reader) = ring(16);
             let description = description(&trace, &payload);

@@ -202,6 +202,7 @@ impl Worker {
         request: &Request<'_>,
         env: &Env,
     ) -> Option<Answer<'w>> {
+        let order = self.is_ordering().then(|| store.orders.before(hash));
         let found = store.index.find(hash, |location| store.has_key(location, request.key));
         let view = match found {
             Some(found) => Some(store.view(found.entry.location())?),
@@ -221,7 +222,7 @@ impl Worker {
         }
         if self.is_tracing() {
             let seen = found.zip(view).map(|(found, view)| (found.entry.location(), view));
-            self.trace(hash, env, seen, &effect);
+            self.trace(hash, env, seen, &effect, order);
         }
         Some(Answer { status: effect.status, token: effect.token, item: view })
     }
@@ -356,7 +357,8 @@ impl Worker {
         // What was found too large in the end was decided otherwise.
         if self.is_tracing() && status == effect.status {
             let seen = commit.found.map(|(found, view)| (found.entry.location(), view));
-            self.trace(hash, commit.env, seen, effect);
+            let order = self.is_ordering().then(|| commit.store.orders.after(hash, effect));
+            self.trace(hash, commit.env, seen, effect, order);
             self.trace_written(commit.request);
         }
     }

@@ -13,7 +13,7 @@ use command::{Command, NOW, command, told};
 use common::{Random, seed};
 use guard::{Append, Kind, Next, Reader, Record, Stratum, ring};
 use store::{
-    BIRTH_BYTES, Cursor, Env, Fetch, Followed, Follower, Inspector, Op, Put, PutMode, Store, StoreOptions,
+    Cursor, Env, Fetch, Followed, Follower, Inspector, NOTE_BYTES, Op, Put, PutMode, Store, StoreOptions,
     Trace, View, Worker,
 };
 
@@ -44,7 +44,7 @@ impl Setup {
         let inspector = worker.record_into(writer, store::Needs::default()).expect("a hold");
         let seed = options.seed ^ 0x1234_5678;
         let memory_bytes = options.memory_bytes * 2;
-        let item_bytes_max = options.item_bytes_max + BIRTH_BYTES;
+        let item_bytes_max = options.item_bytes_max + NOTE_BYTES;
         let own = Store::new(StoreOptions { seed, memory_bytes, item_bytes_max, cas: true, ..options });
         let follower = Follower::new(&own.expect("address space"), shows_cas).expect("a place");
         Setup { store, worker, inspector, reader, record: Record::default(), follower }

@@ -55,6 +55,12 @@ pub struct Server {
 }
 
 impl Server {
+    /// What its threads share.
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Opens the sockets and starts the threads. Nothing is changed that concerns the whole process.
     pub fn start(settings: Settings) -> Result<Self, Error> {
         let listeners = listener::bind_all(&settings)?;
@@ -281,11 +287,7 @@ fn records(
     let settings = &shared.settings;
     let bell = Arc::clone(&validation.bell);
     let patience = if settings.protect_sync { PATIENCE_SYNC } else { PATIENCE };
-    let needs = store::Needs {
-        hurry: Box::new(move || bell.ring(true)),
-        patience,
-        order: settings.protect == crate::settings::Protect::Rbv,
-    };
+    let needs = store::Needs { hurry: Box::new(move || bell.ring(true)), patience, order: settings.protect == crate::settings::Protect::Rbv };
     let inspector = store.record_into(writer, needs).map_err(failed_store)?;
     let (confirmer, holder) = guard::watermark();
     let tally = validation.tally.clone();

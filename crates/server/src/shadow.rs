@@ -80,8 +80,8 @@ pub(crate) struct Seen {
     pub(crate) exptime: u32,
     /// Unix seconds as the command saw them.
     pub(crate) seconds: u32,
-    /// A number that is another one whenever an entry went that no record tells of, by eviction or flush. Read by the
-    /// worker before the look-up.
+    /// A number that is another one whenever an entry with this hash went that no record tells of, by eviction or flush.
+    /// Read by the worker before the look-up.
     pub(crate) vanished: u64,
 }
 
@@ -101,15 +101,12 @@ pub(crate) enum Change {
 /// How far everybody has come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
-    /// No command that read a tick up to this one is still to be passed on, or to begin; and everybody who evicts has
-    /// counted what went up to it.
+    /// No command that read a tick up to this one is still to be passed on, or to begin.
     pub(crate) heard: Tick,
-    /// The tick now.
+    /// The tick now, read while nobody passes anything on.
     pub(crate) now: Tick,
     /// Unix seconds now.
     pub(crate) seconds: u32,
-    /// As in [`Seen`], read now.
-    pub(crate) vanished: u64,
 }
 
 /// A look-up that did not find what it had to.
@@ -222,6 +219,17 @@ impl Shadow {
         self.next.map_or(self.share, |(share, _)| share)
     }
 
+    /// The share whose records matter: the one before as long as the next one is not followed.
+    pub(crate) fn share_seen(&self) -> Share {
+        self.share
+    }
+
+    /// Bytes that a shadow of so many keys takes.
+    pub(crate) fn bytes(keys_max: usize) -> usize {
+        // The map has places for an eighth more, and a power of two of them, each with a byte of its own.
+        (keys_max * 8).div_ceil(7).next_power_of_two() * (size_of::<(u64, Key)>() + 1)
+    }
+
     /// What was done so far.
     pub(crate) fn counts(&self) -> Counts {
         Counts { keys: self.keys.len() as u64, ..self.counts }
@@ -278,8 +286,14 @@ impl Shadow {
     }
 
     /// Ends suspicions whose explanation would have arrived, and begins with the next share when everybody records it.
-    /// Drops are to be told by [`Shadow::forget_all`] first.
-    pub(crate) fn settle(&mut self, progress: &Progress, mut found: impl FnMut(&Finding)) {
+    /// Drops are to be told by [`Shadow::forget_all`] first. `vanished` says for a hash what [`Seen::vanished`] would be
+    /// now; whatever went by then has to be in it.
+    pub(crate) fn settle(
+        &mut self,
+        progress: &Progress,
+        vanished: impl Fn(u64) -> u64,
+        mut found: impl FnMut(&Finding),
+    ) {
         self.seconds_max = self.seconds_max.max(progress.seconds);
         let seconds_max = self.seconds_max;
         let mut at = 0;
@@ -296,7 +310,7 @@ impl Shadow {
                 key.forget(progress.now);
             }
             let is_vanished =
-                suspicion.vanished != progress.vanished || is_over(suspicion.exptime_min, seconds_max);
+                suspicion.vanished != vanished(finding.hash) || is_over(suspicion.exptime_min, seconds_max);
             if finding.kind == Kind::Lost && is_vanished {
                 continue;
             }

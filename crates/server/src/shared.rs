@@ -125,7 +125,10 @@ impl Shared {
         validations: Vec<Validation>,
         (main, listening): (Waker, Waker),
     ) -> Self {
-        let follower = settings.follows().then(|| Follower::new(posts.len()));
+        let follower = settings.follows().then(|| {
+            store.charge(Follower::bytes(settings.memory_bytes) as i64);
+            Follower::new(posts.len(), settings.memory_bytes)
+        });
         Shared {
             admin: Admin::new(&settings),
             store,

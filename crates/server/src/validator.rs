@@ -356,6 +356,7 @@ impl Desk {
         };
         let mut entry = Entry { store: &mut self.store, hash: finding.hash };
         shared.reaction.disagreed(&case, &mut entry);
+        self.store.idle();
         shared.validations[worker].disagreements.fetch_add(1, Relaxed);
     }
 
@@ -399,6 +400,8 @@ impl Desk {
         };
         let mut again = Again { desk: self, look, record: &record, expected: disagreement.expected };
         let settled = shared.reaction.disagreed(&case, &mut again);
+        // What was forgotten is to be used again, although nothing more is executed here.
+        self.store.idle();
         shared.validations[worker].disagreements.fetch_add(1, Relaxed);
         if settled.keeps {
             replayer.release();

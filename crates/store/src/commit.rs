@@ -175,6 +175,7 @@ impl Worker {
                     self.inserted = GROWTH_INTERVAL;
                 }
                 if let Some(evicted) = inserted.evicted {
+                    store.vanished.note(Some(store.hash_of(evicted.location()).0), || {});
                     store.account_gone(evicted.location(), Gone::Evicted, counters);
                 }
                 self.inserted += 1;

@@ -15,8 +15,8 @@ mod loom_tests;
 mod maintain;
 mod mapping;
 mod operator;
-mod options;
 mod order;
+mod options;
 mod record;
 mod replay;
 mod request;
@@ -26,15 +26,16 @@ mod segment;
 mod store;
 mod sync;
 mod trace;
+mod vanished;
 mod worker;
 
 pub use crc::{crc32c, crc32c_by_tables, digest};
 pub use draft::{Draft, Pinned};
 pub use follow::{Copy, Fence, Followed, Follower, NOTE_BYTES, Own, SMALL_BYTES_MAX, Told, Version};
 pub use index::Hash;
+pub use order::{ORDERS, Order};
 pub use operator::{absolute, compute, is_alive};
 pub use options::{Error, Stats, StoreOptions};
-pub use order::{ORDERS, Order};
 pub use record::Needs;
 pub use replay::{EntryChange, Fate, Inspector, Look, nothing, part_received, senseless};
 pub use request::{
@@ -45,6 +46,7 @@ pub use scan::Cursor;
 pub use scrub::{Damage, Part, Scrubbed};
 pub use store::Store;
 pub use trace::Trace;
+pub use vanished::Vanished;
 pub use worker::{Answer, Worker};
 
 /// TTL classes that items are sorted into.

@@ -28,6 +28,8 @@ pub(crate) struct Recorder {
     is_open: bool,
     is_tracing: bool,
     trace: Option<Trace>,
+    /// As it was before the look-up.
+    vanished: u32,
     written: Option<Written>,
     payload: Vec<u8>,
     needs: Needs,
@@ -76,6 +78,7 @@ impl Worker {
             is_open: false,
             is_tracing: false,
             trace: None,
+            vanished: 0,
             written: None,
             payload: Vec::new(),
             needs,
@@ -181,6 +184,17 @@ impl Worker {
         self.recorder.as_ref().is_some_and(|recorder| recorder.is_tracing)
     }
 
+    /// A look-up comes next.
+    #[inline]
+    pub(crate) fn begin_trace(&mut self, hash: Hash) {
+        if self.is_tracing() {
+            let vanished = self.store().vanished().near(hash.0);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.vanished = vanished;
+            }
+        }
+    }
+
     pub(crate) fn trace(
         &mut self,
         hash: Hash,
@@ -189,7 +203,6 @@ impl Worker {
         effect: &Effect<'_>,
         order: Option<Order>,
     ) {
-        let vanished = self.store().vanished() as u32;
         let Some(recorder) = &mut self.recorder else { return };
         recorder.trace = Some(Trace {
             hash: hash.0,
@@ -199,7 +212,7 @@ impl Worker {
             published_exptime: 0,
             received: 0,
             effect: digest_of(effect),
-            vanished,
+            vanished: recorder.vanished,
             epoch: 0,
             at_ns: 0,
             is_last: false,

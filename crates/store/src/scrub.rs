@@ -114,7 +114,7 @@ impl Store {
             Damage { key: Vec::new(), part, value_bytes: 0, bit: None, core: item.core(), with_it: 0 };
         if part == Part::Lengths {
             let slot = self.segments.of(location);
-            if !self.index.remove(bucket, location) {
+            if !self.vanished.note(None, || self.index.remove(bucket, location)) {
                 return None;
             }
             counters.items.sub(1);
@@ -131,7 +131,7 @@ impl Store {
             });
         }
         // Not by the key's hash: the key may be what is damaged.
-        if !self.index.remove(bucket, location) {
+        if !self.vanished.note(None, || self.index.remove(bucket, location)) {
             return None;
         }
         self.account_gone(location, Gone::Damaged, counters);
@@ -154,7 +154,7 @@ impl Store {
                 let location = entry.location();
                 if !entry.is_live()
                     || self.segments.of(location) != slot
-                    || !self.index.remove(bucket, location)
+                    || !self.vanished.note(None, || self.index.remove(bucket, location))
                 {
                     continue;
                 }

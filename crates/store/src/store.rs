@@ -12,11 +12,12 @@ use crate::epoch::Epochs;
 use crate::index::{Found, Hash, Index, Locked};
 use crate::item::{ACCESS_SECONDS_MAX, Item};
 use crate::maintain::Maintenance;
-use crate::options::{Error, MEMORY_BYTES_MIN, Stats, StoreOptions};
 use crate::order::Orders;
+use crate::options::{Error, MEMORY_BYTES_MIN, Stats, StoreOptions};
 use crate::request::{Env, View};
 use crate::segment::{Demand, Segments};
 use crate::sync::Padded;
+use crate::vanished::Vanished;
 
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 2 << 20;
@@ -45,8 +46,8 @@ pub struct Store {
     pub(crate) maintenance: Mutex<Maintenance>,
     /// Evictions so far; the age of ghosts is counted in them.
     pub(crate) era: AtomicU64,
-    /// Items that went without a command on their key having said so: evicted, damaged, forgotten by hand.
-    pub(crate) vanished: AtomicU64,
+    /// Items of which no trace tells that they went.
+    pub(crate) vanished: Vanished,
     secrets: RapidSecrets,
     pub(crate) orders: Orders,
     /// What was not taken yet; [`DISAGREEMENTS_MAX`] at most, later ones are only counted.
@@ -108,6 +109,8 @@ pub(crate) enum Gone {
     Evicted,
     /// Its checksum, or that of a word outside it, is wrong.
     Damaged,
+    /// Somebody said so who executes no command.
+    ByHand,
 }
 
 impl Store {
@@ -146,7 +149,7 @@ impl Store {
             index,
             maintenance: Mutex::new(Maintenance::new(own)),
             era: AtomicU64::new(0),
-            vanished: AtomicU64::new(0),
+            vanished: Vanished::default(),
             counters: (0..participants).map(|_| Padded::default()).collect(),
             epochs,
             memory_bytes: AtomicU64::new(options.memory_bytes),
@@ -192,12 +195,12 @@ impl Store {
         self.flushed_below.load(Ordering::Acquire)
     }
 
-    /// How many items went so far of which no trace tells: evicted, found damaged, or forgotten by [`Worker::forget`].
+    /// Items that went of which no trace tells: evicted, found damaged, or forgotten by [`Worker::forget`].
     ///
     /// [`Worker::forget`]: crate::Worker::forget
     #[must_use]
-    pub fn vanished(&self) -> u64 {
-        self.vanished.load(Ordering::Acquire)
+    pub fn vanished(&self) -> &Vanished {
+        &self.vanished
     }
 
     /// Changes the memory limit; maintenance gives back what is above it.
@@ -432,8 +435,16 @@ impl Store {
         counters: &Counters,
     ) {
         let left = if ghost { found.entry.ghost(self.era.load(Ordering::Relaxed)) } else { Entry::EMPTY };
-        locked.replace(found, left);
-        self.account_gone(found.entry.location(), gone, counters);
+        let location = found.entry.location();
+        let hash = || self.hash_of(location).0;
+        match gone {
+            Gone::Asked | Gone::Dead => locked.replace(found, left),
+            Gone::Evicted => self.vanished.note(Some(hash()), || locked.replace(found, left)),
+            // Its key may be what is damaged.
+            Gone::Damaged => self.vanished.note(None, || locked.replace(found, left)),
+            Gone::ByHand => self.vanished.note(Some(hash()), || locked.replace(found, left)),
+        }
+        self.account_gone(location, gone, counters);
     }
 
     /// Counts an item that the index points to no more.
@@ -441,11 +452,8 @@ impl Store {
         let item = self.item(location);
         let bytes = item.layout().bytes();
         let unfetched = usize::from(!item.access().fetched);
-        if matches!(gone, Gone::Evicted | Gone::Damaged) {
-            self.vanished.fetch_add(1, Ordering::Release);
-        }
         match gone {
-            Gone::Asked => {}
+            Gone::Asked | Gone::ByHand => {}
             Gone::Dead => {
                 counters.reclaimed.add(1);
                 counters.expired_unfetched.add(unfetched);

@@ -11,7 +11,7 @@
 //! | 2 | location of the item published (40 bits, all ones for none) |
 //! | 3 | the time, and the expiry time of the item found |
 //! | 4 | last access of the item found, and the CRC of the value received |
-//! | payload | flush mark (8 bytes), epoch (8), expiry time of the item published (4), items that vanished so far (4), when (8) |
+//! | payload | flush mark (8 bytes), epoch (8), expiry time of the item published (4), items that vanished before (4), when (8) |
 //!
 //! Where it is recorded in which order workers change things, word 2 says so, and the [`Order`] comes before the command.
 
@@ -94,7 +94,7 @@ impl Trace {
         self.hash
     }
 
-    /// How many items had gone of which no trace tells, modulo 2^32; see [`Store::vanished`](crate::Store::vanished).
+    /// What [`Vanished::near`](crate::Vanished::near) said before the look-up.
     #[must_use]
     pub fn vanished(&self) -> u32 {
         self.vanished

@@ -185,6 +185,7 @@ impl Worker {
     pub fn execute_hashed<'w>(&'w mut self, hash: Hash, request: &Request<'_>, env: &Env) -> Answer<'w> {
         self.begin();
         let store = self.shared();
+        self.begin_trace(hash);
         if let Op::Fetch(_) = request.op
             && let Some(answer) = self.peek(store, hash, request, env)
         {
@@ -257,7 +258,9 @@ impl Worker {
         let Op::Put(put) = request.op else { panic!("a draft belongs to a put, not to {:?}", request.op) };
         let put = Put { value: draft.value(), ..put };
         let request = Request { op: Op::Put(put), ..*request };
-        let answer = self.execute_locked(store, self.hash(request.key), &request, env, Some(&draft));
+        let hash = self.hash(request.key);
+        self.begin_trace(hash);
+        let answer = self.execute_locked(store, hash, &request, env, Some(&draft));
         drop(draft);
         answer
     }
@@ -269,8 +272,7 @@ impl Worker {
         let locked = store.index.lock(store.hash(key));
         let found = locked.find(|location| store.has_key(location, key));
         if let Some(found) = found {
-            store.vanished.fetch_add(1, std::sync::atomic::Ordering::Release);
-            store.forget(&locked, found, Gone::Asked, false, store.counters(self.participant.place()));
+            store.forget(&locked, found, Gone::ByHand, false, store.counters(self.participant.place()));
         }
         found.is_some()
     }
@@ -282,8 +284,7 @@ impl Worker {
         let locked = store.index.lock(Hash(hash));
         let mut has_found = false;
         while let Some(found) = locked.find(|location| store.hash_of(location) == Hash(hash)) {
-            store.vanished.fetch_add(1, std::sync::atomic::Ordering::Release);
-            store.forget(&locked, found, Gone::Asked, false, store.counters(self.participant.place()));
+            store.forget(&locked, found, Gone::ByHand, false, store.counters(self.participant.place()));
             has_found = true;
         }
         has_found

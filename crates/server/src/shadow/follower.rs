@@ -10,8 +10,15 @@ use store::{EntryChange, Fate, Trace};
 use super::{Change, Counts, Finding, Progress, ROTATION_SECONDS, Seen, Shadow, Share, Tick};
 use crate::shared::{Shared, locked};
 
-/// Keys of a share that are followed at most: 4 MiB of table. With more than four million items, some are not followed.
-const KEYS_MAX: usize = 1 << 16;
+/// Keys of a share that are followed at most, with a memory limit of 64 MiB or more: a table of 3.4 MiB. With more than 1.8
+/// million items, some are not followed.
+const KEYS_MAX: usize = 7 << 12;
+
+/// With a lower memory limit: 0.4 MiB.
+const KEYS_MAX_SMALL: usize = 7 << 9;
+
+/// Clocks of different cores are not more than this apart, with what a processor puts before a look at its clock.
+const CLOCK_SKEW: Tick = 10_000;
 
 /// How often suspicions are looked at.
 const SETTLE_TICKS: Tick = 2_000_000;
@@ -27,6 +34,8 @@ pub(crate) struct Follower {
     shadow: Mutex<Shadow>,
     /// The number of the share that workers record, whatever else they record.
     share: AtomicU8,
+    /// The number of the share whose records matter as well: the one before while the next is not recorded by all.
+    share_seen: AtomicU8,
     rotated: AtomicU32,
     settled: AtomicU64,
     /// Records that did not arrive, when that was last looked at.
@@ -46,11 +55,13 @@ struct Course {
 }
 
 impl Follower {
-    pub(crate) fn new(workers: usize) -> Self {
+    /// A follower for so many workers. Its memory is to be charged.
+    pub(crate) fn new(workers: usize, memory_bytes: u64) -> Self {
         let course = || Course { round: AtomicU64::new(ASLEEP), heard: AtomicU64::new(0) };
         Follower {
-            shadow: Mutex::new(Shadow::new(Share::FIRST, KEYS_MAX, 0)),
+            shadow: Mutex::new(Shadow::new(Share::FIRST, keys_max(memory_bytes), 0)),
             share: AtomicU8::new(Share::FIRST.number()),
+            share_seen: AtomicU8::new(Share::FIRST.number()),
             rotated: AtomicU32::new(0),
             settled: AtomicU64::new(0),
             missed: AtomicU64::new(0),
@@ -97,7 +108,9 @@ impl Follower {
 
     /// Takes note of a record that agrees.
     pub(crate) fn see(&self, worker: usize, trace: &Trace, fate: &Fate, now: impl Fn() -> Tick) {
-        if !self.share().holds(trace.hash()) {
+        // What explains a suspicion may arrive when the share's turn is over.
+        let share_seen = Share::of_number(self.share_seen.load(Relaxed));
+        if !self.share().holds(trace.hash()) && !share_seen.holds(trace.hash()) {
             return;
         }
         let seen = Seen {
@@ -113,9 +126,10 @@ impl Follower {
             },
             exptime: fate.exptime,
             seconds: trace.env().now,
-            vanished: vanished(trace.vanished().into(), trace.env().flushed_below),
+            vanished: vanished(trace.vanished(), trace.env().flushed_below),
         };
-        locked(&self.shadow).see(&seen, now());
+        let mut shadow = locked(&self.shadow);
+        shadow.see(&seen, now() + CLOCK_SKEW);
     }
 
     /// Looks at suspicions, and begins with the next share when its time has come. Does nothing most of the time.
@@ -127,23 +141,36 @@ impl Follower {
             return;
         }
         let heard = self.courses.iter().map(|course| course.heard.load(Acquire)).min().unwrap_or(0);
-        let missed = missed(shared);
         let mut shadow = locked(&self.shadow);
+        let missed = missed(shared);
+        // Behind all that was passed on, and all that was missed.
+        let now = shared.tick() + CLOCK_SKEW;
         if self.missed.swap(missed, Relaxed) != missed {
             shadow.forget_all(now);
         }
+        let gone = shared.store.vanished();
+        if !gone.is_settled() {
+            return;
+        }
         let env = shared.env();
-        let vanished = vanished(u64::from(shared.store.vanished() as u32), env.flushed_below);
-        shadow.settle(&Progress { heard, now, seconds: env.now, vanished }, found);
+        let vanished = |hash| vanished(gone.near(hash), env.flushed_below);
+        shadow.settle(&Progress { heard, now, seconds: env.now }, vanished, found);
+        self.share_seen.store(shadow.share_seen().number(), Relaxed);
         let rotated = self.rotated.load(Relaxed);
         let passed = (now / 1_000_000_000) as u32;
         if passed.saturating_sub(rotated) >= ROTATION_SECONDS {
             self.rotated.store(passed, Relaxed);
             let next = shadow.share().next();
             // First announced, then the time is read.
-            self.share.store(next.number(), Release);
-            shadow.rotate(next, shared.tick());
+            self.share.store(next.number(), SeqCst);
+            fence(SeqCst);
+            shadow.rotate(next, shared.tick() + CLOCK_SKEW);
         }
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn bytes(memory_bytes: u64) -> usize {
+        Shadow::bytes(keys_max(memory_bytes))
     }
 
     /// What was done so far, and which share is followed.
@@ -154,8 +181,12 @@ impl Follower {
 }
 
 /// Another number whenever an entry went that no record tells of.
-fn vanished(items: u64, flushed_below: u64) -> u64 {
-    items ^ flushed_below << 32
+fn vanished(items: u32, flushed_below: u64) -> u64 {
+    u64::from(items) ^ flushed_below << 32
+}
+
+fn keys_max(memory_bytes: u64) -> usize {
+    if memory_bytes >= 64 << 20 { KEYS_MAX } else { KEYS_MAX_SMALL }
 }
 
 /// Executions that left no record although they should have, or whose record was lost.

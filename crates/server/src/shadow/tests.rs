@@ -3,9 +3,10 @@
 use super::*;
 
 mod model;
+mod server;
 
 const KEY: u64 = 0x0123_4500_89AB_CDEF;
-const PROGRESS: Progress = Progress { heard: 0, now: 0, seconds: 1_000, vanished: 0 };
+const PROGRESS: Progress = Progress { heard: 0, now: 0, seconds: 1_000 };
 const FOUND: Seen = Seen {
     hash: KEY,
     worker: 0,
@@ -43,13 +44,18 @@ fn in_turn(commands: &[(u16, Option<Version>, Change)]) -> Vec<Command> {
 /// A shadow that follows the key's share from tick 1 on.
 fn following() -> Shadow {
     let mut shadow = Shadow::new(Share::of_number(0), 8, 0);
-    shadow.settle(&Progress { now: 1, ..PROGRESS }, |found| panic!("{found:?} from nothing"));
+    shadow.settle(&Progress { now: 1, ..PROGRESS }, |_| 0, |found| panic!("{found:?} from nothing"));
     shadow
 }
 
 fn settled(shadow: &mut Shadow, progress: &Progress) -> Vec<Finding> {
+    settled_after(shadow, progress, 0)
+}
+
+/// The same when so many entries have vanished near each of them.
+fn settled_after(shadow: &mut Shadow, progress: &Progress, vanished: u64) -> Vec<Finding> {
     let mut findings = Vec::new();
-    shadow.settle(progress, |found| findings.push(*found));
+    shadow.settle(progress, |_| vanished, |found| findings.push(*found));
     findings
 }
 
@@ -178,21 +184,22 @@ fn a_suspicion_waits_until_everybody_was_heard() {
 #[test]
 fn evictions_expiry_and_gaps_explain_what_is_missing() {
     type Step = fn(&mut Shadow);
-    let check = |exptime, between: Step, missed: Seen, after: Progress, expected: usize| {
+    let check = |exptime, between: Step, missed: Seen, (seconds, vanished), expected: usize| {
         let mut shadow = following();
         shadow.see(&Seen { at: 10, change: Wrote(5), exptime, vanished: 7, ..FOUND }, 11);
         between(&mut shadow);
         shadow.see(&missed, 31);
-        assert_eq!(settled(&mut shadow, &Progress { heard: 40, now: 41, ..after }).len(), expected);
+        let progress = Progress { heard: 40, now: 41, seconds };
+        assert_eq!(settled_after(&mut shadow, &progress, vanished).len(), expected);
     };
     let missed = Seen { at: 30, vanished: 7, ..FOUND };
-    let after = Progress { vanished: 7, ..PROGRESS };
+    let after = (1_000, 7);
     check(0, |_| {}, missed, after, 1);
     check(2_000, |_| {}, missed, after, 1);
     check(0, |_| {}, Seen { vanished: 8, ..missed }, after, 0);
-    check(0, |_| {}, missed, Progress { vanished: 8, ..after }, 0);
+    check(0, |_| {}, missed, (1_000, 8), 0);
     check(2_000, |_| {}, Seen { seconds: 2_000, ..missed }, after, 0);
-    check(2_000, |_| {}, missed, Progress { seconds: 2_000, ..after }, 0);
+    check(2_000, |_| {}, missed, (2_000, 7), 0);
     let touch = |shadow: &mut Shadow| {
         shadow.see(&Seen { at: 10, worker: 3, found: Some(5), exptime: 1_000, ..FOUND }, 12);
     };
@@ -270,7 +277,7 @@ fn every_key_belongs_to_one_share_and_turns_go_round() {
 #[test]
 fn room_and_patience_have_limits() {
     let mut shadow = Shadow::new(Share::FIRST, SUSPICIONS_MAX + 2, 0);
-    shadow.settle(&Progress { now: 1, ..PROGRESS }, |_| {});
+    shadow.settle(&Progress { now: 1, ..PROGRESS }, |_| 0, |_| {});
     let key = |index: usize| index as u64;
     let sightings = SUSPICIONS_MAX + 5;
     for index in 0..sightings {

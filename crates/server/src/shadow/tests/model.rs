@@ -76,7 +76,7 @@ struct World {
     /// What was replaced or removed last, for those who lie.
     old: BTreeMap<u64, Version>,
     workers: Vec<Worker>,
-    evictor: Option<Tick>,
+    /// An entry went, and that is not counted yet.
     is_uncounted: bool,
     shadow: Shadow,
     /// What is to be heard before suspicions are settled: the epochs seen, and how much is left of each ring.
@@ -104,7 +104,6 @@ impl World {
             items: BTreeMap::new(),
             old: BTreeMap::new(),
             workers: (0..weather.workers).map(|_| Worker::default()).collect(),
-            evictor: None,
             is_uncounted: false,
             shadow: Shadow::new(Share::FIRST, 1_000, 1),
             scan: None,
@@ -280,13 +279,10 @@ impl World {
         if self.is_uncounted {
             self.is_uncounted = false;
             self.vanished += 1;
-        } else if self.evictor.is_some() {
-            self.evictor = None;
         } else if self.happens(self.weather.evictions * 20) {
             let victim = self.below(self.items.len() as u64 + 1) as usize;
             let victim = self.items.iter().nth(victim).map(|(hash, item)| (*hash, *item));
             if let Some((hash, item)) = victim {
-                self.evictor = Some(self.tick);
                 self.items.remove(&hash);
                 self.is_uncounted = item.exptime == 0 || item.exptime > self.seconds;
             }
@@ -320,19 +316,23 @@ impl World {
     }
 
     fn begin_scan(&mut self) {
-        let announced = self.workers.iter().map(|worker| worker.announced).chain([self.evictor]);
+        let announced = self.workers.iter().map(|worker| worker.announced);
         // Who is offline may begin in this very epoch.
         let oldest = announced.flatten().chain([self.tick]).min().unwrap_or(self.tick);
         self.scan = Some((oldest - 1, self.workers.iter().map(|worker| worker.ring.len()).collect()));
     }
 
     fn settle(&mut self) {
+        if self.is_uncounted {
+            return;
+        }
         let Some((heard, _)) = self.scan.take() else { return };
         for number in 0..self.workers.len() {
             self.tell_drops(number);
         }
-        let progress = Progress { heard, now: self.tick, seconds: self.seconds, vanished: self.vanished };
-        self.shadow.settle(&progress, |finding| self.findings.push(*finding));
+        let progress = Progress { heard, now: self.tick, seconds: self.seconds };
+        let vanished = self.vanished;
+        self.shadow.settle(&progress, |_| vanished, |finding| self.findings.push(*finding));
         self.tick += 1;
     }
 }

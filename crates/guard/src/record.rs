@@ -179,11 +179,14 @@ impl Head {
 /// Up to 64 bytes as a line, filled up with zeros.
 #[inline]
 pub(crate) fn line_of(bytes: &[u8]) -> Words {
-    let mut filled = [0; LINE_BYTES];
-    filled[..bytes.len()].copy_from_slice(bytes);
+    // Word by word: filled into a buffer first and read from there, each word would wait for the wide stores before it.
     let mut words = [0; LINE_WORDS];
-    for (word, chunk) in words.iter_mut().zip(filled.chunks_exact(8)) {
-        *word = u64::from_le_bytes(chunk.try_into().expect("chunks_exact gives eight bytes"));
+    let (whole, rest) = bytes.as_chunks::<8>();
+    for (word, chunk) in words.iter_mut().zip(whole) {
+        *word = u64::from_le_bytes(*chunk);
+    }
+    if let Some(word) = words.get_mut(whole.len()) {
+        *word = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     }
     words
 }

@@ -287,7 +287,11 @@ fn records(
     let settings = &shared.settings;
     let bell = Arc::clone(&validation.bell);
     let patience = if settings.protect_sync { PATIENCE_SYNC } else { PATIENCE };
-    let needs = store::Needs { hurry: Box::new(move || bell.ring(true)), patience, order: settings.protect == crate::settings::Protect::Rbv };
+    let needs = store::Needs {
+        hurry: Box::new(move || bell.ring(true)),
+        patience,
+        order: settings.protect == crate::settings::Protect::Rbv,
+    };
     let inspector = store.record_into(writer, needs).map_err(failed_store)?;
     let (confirmer, holder) = guard::watermark();
     let tally = validation.tally.clone();

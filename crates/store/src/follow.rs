@@ -162,10 +162,11 @@ impl Store {
         self.orders.numbers()
     }
 
-    /// Whether an item may have gone without a command that was recorded, since the number was this one.
+    /// Whether an item with this key may have gone without a command that was recorded, since the number was this one.
     #[must_use]
-    pub fn has_vanished_since(&self, number: u32) -> bool {
-        self.vanished() as u32 != number
+    pub fn has_vanished_since(&self, key: &[u8], number: u32) -> bool {
+        let vanished = self.vanished();
+        !vanished.is_settled() || vanished.near(self.hash(key).0) != number
     }
 
     /// Sets up a fence: now.
@@ -205,7 +206,7 @@ impl Worker {
 fn copy<'v>(store: &Store, view: &View<'v>) -> Option<Copy<'v>> {
     let hash = store.hash(view.key);
     // First the number, then the look whether the item is still there: else the number could tell of the item itself.
-    let vanished = store.vanished() as u32;
+    let vanished = store.vanished().near(hash.0);
     let found = store.index.find(hash, |location| store.has_key(location, view.key))?;
     let item = store.item(found.entry.location());
     let view = View { cas: store.cas_of(found.entry.location(), item), ..*view };

@@ -156,13 +156,14 @@ impl Output {
     /// What a client can live with instead of a reply, if there is such a thing.
     fn instead_of(&self, held: &Held) -> Option<Vec<u8>> {
         let reply = &self.bytes[held.from.bytes..held.to.bytes];
-        let is_value = reply.starts_with(b"VALUE ") || reply == b"END\r\n" || reply.is_empty();
+        let is_value = reply.starts_with(b"VALUE ") || reply == b"END\r\n";
         match held.dialect {
             _ if held.to.large > held.from.large => None,
+            // Who expects no answer gets none; a key of several that was a miss has none, either.
+            Dialect::Classic | Dialect::Meta if reply.is_empty() => Some(Vec::new()),
             // A key of several: a miss.
             Dialect::Classic if is_value && held.is_last_key => Some(b"END\r\n".into()),
             Dialect::Classic if is_value => Some(Vec::new()),
-            Dialect::Meta if reply.is_empty() => Some(Vec::new()),
             Dialect::Classic | Dialect::Meta => Some(format!("{UNCONFIRMED}\r\n").into_bytes()),
             Dialect::Binary | Dialect::Line => None,
         }

@@ -4,3 +4,4 @@ mod bench;
 mod commands;
 mod faults;
 mod programs;
+mod sync;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use guard::{Append, Core, Description, Digest, Draft, Holder, Kind, Next, Reader, Record, Stratum, Writer};
-use store::{Env, Needs, Store, StoreOptions};
+use store::{Env, Needs, Op, Put, Request, Store, StoreOptions};
 
 use crate::bell::Bell;
 use crate::clock::Clock;
@@ -311,6 +311,23 @@ impl Bench {
             }
             self.round();
         }
+    }
+
+    /// Stores a value without any connection or record.
+    pub(super) fn execute(&mut self, key: &[u8], value: &[u8]) {
+        let request = Request { key, op: Op::Put(Put::set(value)) };
+        self.store.trace_next(false);
+        self.store.execute(&request, &self.env);
+    }
+
+    /// How many records found the ring full.
+    pub(super) fn dropped(&self) -> u64 {
+        self.shared.coverages.iter().map(|coverage| coverage.dropped.read()).sum()
+    }
+
+    /// How many commands were executed twice at once, as there was no room for their records.
+    pub(super) fn repeated(&self) -> u64 {
+        self.shared.coverages.iter().map(|coverage| coverage.repeated.read()).sum()
     }
 
     /// How many disagreements of each kind there were, other than none.

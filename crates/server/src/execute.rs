@@ -145,6 +145,7 @@ impl<'w> Executor<'w> {
             let wanted = records.recorder.wants(stratum(self.dialect, op), hash, records.coverage);
             if records.recorder.is_sync && self.runs > 1 {
                 records.coverage.repeated.up();
+                records.recorder.count_unrecorded(records.coverage);
             }
             self.store.trace_next(wanted && !(records.recorder.is_sync && self.runs > 1));
         }

@@ -40,6 +40,8 @@ pub(crate) struct Coverage {
     pub(crate) dropped: Counter,
     /// Commands that were executed twice at once, as there was no room for their records and somebody wants to be sure.
     pub(crate) repeated: Counter,
+    /// Commands on keys that the shadow index follows that left no record.
+    pub(crate) unfollowed: Counter,
 }
 
 /// What is known of one stratum.
@@ -99,6 +101,8 @@ pub(crate) struct Recorder {
     pub(crate) rung: Seq,
     /// The share of keys that is recorded in any case, to be followed by the shadow index.
     followed: Option<Share>,
+    /// Whether the last execution was on one of them.
+    is_followed: bool,
     started: Instant,
     round_ns: u64,
     /// When the next execution takes place, or its round began.
@@ -125,6 +129,7 @@ impl Recorder {
             rung: 0,
             started,
             followed: None,
+            is_followed: false,
             round_ns: 0,
             at_ns: 0,
             untimed: 0,
@@ -163,8 +168,8 @@ impl Recorder {
         if let Some(coverage) = coverage.strata.get(usize::from(stratum.0)) {
             coverage.executed.up();
         }
-        let is_followed = self.followed.is_some_and(|share| share.holds(hash.0));
-        let is_wanted = self.sampler.decide(stratum) || is_followed;
+        self.is_followed = self.followed.is_some_and(|share| share.holds(hash.0));
+        let is_wanted = self.sampler.decide(stratum) || self.is_followed;
         if is_wanted {
             self.at_ns = self.time();
         }
@@ -191,6 +196,13 @@ impl Recorder {
         self.started.elapsed().as_nanos() as u64 | 1
     }
 
+    /// The last execution leaves no record.
+    pub(crate) fn count_unrecorded(&self, coverage: &Coverage) {
+        if self.is_followed {
+            coverage.unfollowed.up();
+        }
+    }
+
     /// Counts what became of a record.
     #[inline]
     pub(crate) fn count(&mut self, append: Append, coverage: &Coverage) {
@@ -203,6 +215,7 @@ impl Recorder {
             Append::Dropped => {
                 self.sampler.count_dropped(self.stratum);
                 coverage.dropped.up();
+                self.count_unrecorded(coverage);
             }
         }
     }

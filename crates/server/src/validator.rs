@@ -80,7 +80,8 @@ pub(crate) struct Validation {
     pub(crate) validator_core: AtomicU64,
     /// From the execution to its confirmation.
     pub(crate) latency_ns: Mutex<Histogram<u64>>,
-    /// Records that were abandoned, or lost with the ring's lines, or did not agree.
+    /// Records of keys that are followed that were abandoned; and all that did not agree, or were lost with the ring's
+    /// lines.
     unseen: AtomicU64,
     /// The record that the worker waits for, asleep; 0 for none.
     pub(crate) awaited: AtomicU64,
@@ -260,8 +261,7 @@ impl Desk {
                     validation.unseen.fetch_add(1, Relaxed);
                     self.disagree(&look, &mut source.replayer, disagreement, source.worker);
                 }
-                step @ (Step::Abandoned { .. } | Step::Open) => {
-                    validation.unseen.fetch_add(u64::from(step != Step::Open), Relaxed);
+                Step::Abandoned { .. } | Step::Open => {
                     if source.replayer.refuse().is_err() {
                         // The worker has not looked at the earlier refusals yet.
                         self.shared.posts[source.worker].wake();
@@ -308,6 +308,9 @@ impl Desk {
     fn confirm(&mut self, look: &mut Look<'_>, record: &Record, worker: usize) -> Result<Finding, Mismatch> {
         let (trace, ..) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
         if !look.take(&trace) {
+            if self.shared.follower.as_ref().is_some_and(|follower| follower.follows(trace.hash())) {
+                self.shared.validations[worker].unseen.fetch_add(1, Relaxed);
+            }
             return Ok(Finding::Abandoned);
         }
         let fate = self.repeat(look, record)?;

@@ -106,11 +106,15 @@ impl Follower {
         self.courses[worker].heard.fetch_max(heard, Release);
     }
 
+    /// Whether records of a key with this hash matter.
+    pub(crate) fn follows(&self, hash: u64) -> bool {
+        // What explains a suspicion may arrive when the share's turn is over.
+        self.share().holds(hash) || Share::of_number(self.share_seen.load(Relaxed)).holds(hash)
+    }
+
     /// Takes note of a record that agrees.
     pub(crate) fn see(&self, worker: usize, trace: &Trace, fate: &Fate, now: impl Fn() -> Tick) {
-        // What explains a suspicion may arrive when the share's turn is over.
-        let share_seen = Share::of_number(self.share_seen.load(Relaxed));
-        if !self.share().holds(trace.hash()) && !share_seen.holds(trace.hash()) {
+        if !self.follows(trace.hash()) {
             return;
         }
         let seen = Seen {
@@ -189,10 +193,9 @@ fn keys_max(memory_bytes: u64) -> usize {
     if memory_bytes >= 64 << 20 { KEYS_MAX } else { KEYS_MAX_SMALL }
 }
 
-/// Executions that left no record although they should have, or whose record was lost.
+/// Executions on followed keys that left no record, or whose record was lost.
 fn missed(shared: &Shared) -> u64 {
-    let unrecorded =
-        shared.coverages.iter().map(|coverage| coverage.dropped.read() + coverage.repeated.read());
+    let unrecorded = shared.coverages.iter().map(|coverage| coverage.unfollowed.read());
     let lost = shared.validations.iter().map(|validation| validation.unseen());
     unrecorded.chain(lost).fold(0, u64::wrapping_add)
 }

@@ -1,23 +1,57 @@
 //! A command executed again from its record, by the same code that executed it first: this takes the store's place.
 
-use guard::{Digest, Kind, Mismatch};
+use guard::{Digest, Kind, Mismatch, Turn};
 use protocol::checked::Announcement;
 use store::{Answer, Fate, Look, PutMode, Request, Trace, View, crc32c_by_tables};
 
-/// What a validator lends to whoever executes commands again.
+use crate::execute::Executor;
+use crate::output::Output;
+use crate::replica::{Made, Mirror, Occasion};
+use crate::strata::Dialect;
+use crate::{binary, line, text};
+
+/// What a validator or a replica lends to whoever executes commands again.
 pub(crate) struct Replay<'l> {
-    look: &'l Look<'l>,
+    source: Source<'l>,
     trace: &'l Trace,
     /// The key it was understood to be about.
     key: &'l mut Vec<u8>,
-    fate: Option<Fate>,
-    mismatch: Option<Mismatch>,
+    /// What came of it; none before the command came so far as to be executed.
+    found: Option<Result<Found, Mismatch>>,
+}
+
+/// Where the items are.
+enum Source<'l> {
+    /// Where the first execution found and left them.
+    Items(&'l Look<'l>),
+    /// In a store of its own. It is lent to the one execution there is.
+    Mirror { mirror: Option<&'l mut Mirror>, at: Occasion<'l>, received: &'l [u8] },
+}
+
+/// What was found, unless something did not agree.
+enum Found {
+    /// What became of the key's entry.
+    Fate(Fate),
+    /// What came of it in a store of its own.
+    Turn(Turn),
 }
 
 impl<'l> Replay<'l> {
     pub(crate) fn new(look: &'l Look<'l>, trace: &'l Trace, key: &'l mut Vec<u8>) -> Self {
         key.clear();
-        Replay { look, trace, key, fate: None, mismatch: None }
+        Replay { source: Source::Items(look), trace, key, found: None }
+    }
+
+    /// `received` is the value that was put, or that it became a part of.
+    pub(crate) fn mirrored(
+        mirror: &'l mut Mirror,
+        at: Occasion<'l>,
+        received: &'l [u8],
+        key: &'l mut Vec<u8>,
+    ) -> Self {
+        key.clear();
+        let source = Source::Mirror { mirror: Some(mirror), at, received };
+        Replay { source, trace: at.trace, key, found: None }
     }
 
     /// Repeats the execution of what the command was understood to be. A checked value that is shown or was put is
@@ -25,34 +59,59 @@ impl<'l> Replay<'l> {
     pub(crate) fn execute(&mut self, request: &Request<'_>, checked: Option<Announcement>) -> Answer<'l> {
         self.key.clear();
         self.key.extend_from_slice(request.key);
-        let repeated =
-            self.look.repeat(self.trace, request).and_then(|(answer, fate)| match (checked, answer.item) {
-                (Some(announcement), Some(item)) => {
-                    verify(announcement, request.key, &item).map(|()| (answer, fate))
-                }
-                _ => Ok((answer, fate)),
-            });
+        let repeated = self.repeat(request).and_then(|(answer, found)| match (checked, answer.item) {
+            (Some(announcement), Some(item)) => {
+                verify(announcement, request.key, &item).map(|()| (answer, found))
+            }
+            _ => Ok((answer, found)),
+        });
         match repeated {
-            Ok((answer, fate)) => {
-                self.fate = Some(fate);
+            Ok((answer, found)) => {
+                self.found = Some(Ok(found));
                 answer
             }
             Err(mismatch) => {
-                self.mismatch = Some(mismatch);
+                self.found = Some(Err(mismatch));
                 store::nothing()
             }
         }
     }
 
+    fn repeat(&mut self, request: &Request<'_>) -> Result<(Answer<'l>, Found), Mismatch> {
+        let made = match &mut self.source {
+            Source::Items(look) => {
+                let (answer, fate) = look.repeat(self.trace, request)?;
+                return Ok((answer, Found::Fate(fate)));
+            }
+            Source::Mirror { mirror, at, .. } => match mirror.take() {
+                Some(mirror) => mirror.execute(at, request),
+                None => Made::Unknown,
+            },
+        };
+        match made {
+            Made::Answer(answer) => Ok((answer, Found::Turn(Turn::Agrees))),
+            Made::Later => Ok((store::nothing(), Found::Turn(Turn::Later))),
+            Made::Unknown => Ok((store::nothing(), Found::Turn(Turn::Unknown))),
+            Made::Disagrees(mismatch) => Err(mismatch),
+        }
+    }
+
     /// The value that the command received, which it says to have this length; none of another length.
     pub(crate) fn received(&self, mode: PutMode, len: usize) -> &'l [u8] {
-        let value = self.look.received(self.trace, mode, len);
+        let value = self.part_received(mode, len);
         if value.len() == len { value } else { &[] }
     }
 
     /// The value that a command received which doesn't say how long it is.
     pub(crate) fn received_all(&self) -> &'l [u8] {
-        self.look.received(self.trace, PutMode::Set, 0)
+        self.part_received(PutMode::Set, 0)
+    }
+
+    fn part_received(&self, mode: PutMode, len: usize) -> &'l [u8] {
+        match &self.source {
+            Source::Items(look) => look.received(self.trace, mode, len),
+            Source::Mirror { received, .. } => store::part_received(received, mode, len),
+        }
     }
 
     /// Whether the answer's end belongs to the record.
@@ -61,13 +120,31 @@ impl<'l> Replay<'l> {
     }
 
     /// What became of the key's entry, unless something did not agree.
-    pub(crate) fn finish(self) -> Result<Fate, Mismatch> {
-        match (self.mismatch, self.fate) {
-            (Some(mismatch), _) => Err(mismatch),
-            (None, Some(fate)) => Ok(fate),
+    pub(crate) fn fate(self) -> Result<Fate, Mismatch> {
+        match self.found {
+            Some(Ok(Found::Fate(fate))) => Ok(fate),
+            Some(Err(mismatch)) => Err(mismatch),
             // Understood as something that is not executed at all.
-            (None, None) => Err(Mismatch::new(Kind::Outcome, Digest(1), Digest(0))),
+            _ => Err(Mismatch::new(Kind::Outcome, Digest(1), Digest(0))),
         }
+    }
+
+    /// What came of it in a store of its own.
+    pub(crate) fn turn(self) -> Result<Turn, Mismatch> {
+        match self.found {
+            Some(Ok(Found::Turn(turn))) => Ok(turn),
+            Some(Err(mismatch)) => Err(mismatch),
+            _ => Err(Mismatch::new(Kind::Outcome, Digest(1), Digest(0))),
+        }
+    }
+}
+
+/// Executes a recorded command again.
+pub(crate) fn execute(dialect: Dialect, command: &[u8], executor: &mut Executor<'_>, out: &mut Output) {
+    match dialect {
+        Dialect::Classic | Dialect::Meta => text::repeat(command, executor, out),
+        Dialect::Binary => binary::repeat(command, executor, out),
+        Dialect::Line => line::repeat(command, executor, out),
     }
 }
 

@@ -269,8 +269,7 @@ mod tests {
             item_bytes_max: 1 << 20,
             streams: 1,
             cas: true,
-            sealed_flags: 0,
-            now: 1,
+            ..Hello::default()
         }
     }
 

@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn only_a_greeting_is_understood_at_first() {
         let (mut ours, mut theirs) = pair();
-        append(ours.out(), Tag::Batch, 0, |body| body.resize(body.len() + GREETING_BYTES_MAX + 1, 0));
+        append(ours.out(), Tag::Parcel, 0, |body| body.resize(body.len() + GREETING_BYTES_MAX + 1, 0));
         ours.send().expect("open");
         let asked = theirs.ask(Duration::from_secs(9), || false, |_| Ok(()));
         assert_eq!(asked, Err(Lost::Bad(BadFrame::Length)));

@@ -6,12 +6,28 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use store::{Store, StoreOptions};
+use guard::{Core, Digest, Kind, Mismatch, Turn};
+use store::{Follower, Store, StoreOptions, Trace};
 
 use super::link::{Link, Lost};
-use super::wire::{BadFrame, Counted, Fields, Frame, Hello, Refused, Tag, VERSION, Welcome};
+use super::mirror::{Mirror, Occasion};
+use super::parcel::Parcel;
+use super::streams::{Next, Run, Streams};
+use super::wire::{self, BadFrame, Counted, Fence, FenceEvent, Fields, Frame, Hello, Loaded, Refused, Tag};
+use super::wire::{VERSION, WINDOW_BYTES, Welcome};
+use crate::clock::Clock;
+use crate::counters::Counters;
+use crate::driver::Driver;
 use crate::error::Error;
-use crate::sys;
+use crate::execute::Executor;
+use crate::output::{Mark, Output};
+use crate::replay::{self, Replay};
+use crate::settings::{Settings, Slabs};
+use crate::shared::Shared;
+use crate::{strata, sys};
+
+/// How often memory is looked after.
+const MAINTENANCE: Duration = Duration::from_millis(100);
 
 /// How long a server may take for its greeting, and later may say nothing: it pings more often than that.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -87,10 +103,26 @@ fn serve(socket: OwnedFd, memory_bytes: Option<u64>) -> Lost {
 
 /// What a replica knows while a server is connected.
 struct Session {
-    store: std::sync::Arc<Store>,
-    counted: Counted,
+    mirror: Mirror,
+    streams: Streams,
+    desk: Desk,
+    ping: u64,
+    /// What may wait in the streams at most.
+    held_bytes_max: usize,
+    began: Instant,
     /// When the server was heard last.
     heard: Instant,
+    maintained: Instant,
+}
+
+/// What commands are executed with.
+struct Desk {
+    shared: Shared,
+    /// For hashes only.
+    store: store::Worker,
+    counters: Counters,
+    output: Output,
+    key: Vec<u8>,
 }
 
 /// Hears the server's greeting and answers.
@@ -99,7 +131,7 @@ fn greet(link: &mut Link, memory_bytes: Option<u64>) -> Result<Session, Lost> {
         Err(Lost::Bad(_)) => return Err(Lost::Stranger),
         heard => heard?,
     };
-    let memory_bytes = memory_bytes.unwrap_or(hello.memory_bytes);
+    let memory_bytes = memory_bytes.unwrap_or(hello.memory_bytes.saturating_add(hello.memory_bytes / 8));
     let mut answer = |refused| {
         Welcome { version: VERSION, refused, memory_bytes }.append(link.out());
         refused.map_or(Ok(()), |refused| Err(Lost::Refused(refused)))
@@ -107,61 +139,195 @@ fn greet(link: &mut Link, memory_bytes: Option<u64>) -> Result<Session, Lost> {
     if hello.version != VERSION {
         answer(Some(Refused::Version))?;
     }
-    let options = StoreOptions {
-        memory_bytes,
-        item_bytes_max: hello.item_bytes_max,
-        seed: crate::run::random_seed(),
-        workers_max: 1,
-        cas: hello.cas,
-        sealed_flags: hello.sealed_flags,
-        start_unix: hello.now,
-        ..StoreOptions::default()
-    };
-    let Ok(store) = Store::new(options) else {
+    let Some(session) = Session::new(&hello, memory_bytes) else {
         answer(Some(Refused::Memory))?;
         return Err(Lost::Refused(Refused::Memory));
     };
     answer(None)?;
     link.agree(hello.body_max());
-    Ok(Session { store, counted: Counted::default(), heard: Instant::now() })
+    Ok(session)
 }
 
 impl Session {
+    /// None when the memory can't be had.
+    fn new(hello: &Hello, memory_bytes: u64) -> Option<Self> {
+        let options = StoreOptions {
+            memory_bytes,
+            item_bytes_max: hello.item_bytes_max.checked_add(store::NOTE_BYTES)?,
+            seed: crate::run::random_seed(),
+            workers_max: 2,
+            // It follows the server's ids, whether they are shown or not.
+            cas: true,
+            start_unix: hello.start_unix,
+            ..StoreOptions::default()
+        };
+        let store = Store::new(options).ok()?;
+        let follower = Follower::new(&store, hello.cas).ok()?;
+        let own = store.worker(0).ok()?;
+        let (factor, chunk_bytes_min, chunk_bytes_max) = hello.slabs;
+        let settings = Settings {
+            memory_bytes,
+            item_bytes_max: hello.item_bytes_max,
+            cas: hello.cas,
+            slabs: Slabs { factor, chunk_bytes_min, chunk_bytes_max, ..Slabs::default() },
+            ..Settings::default()
+        };
+        let driver = Driver::new().ok()?;
+        let wakers = (driver.waker().ok()?, driver.waker().ok()?);
+        let shared = Shared::new(settings, store, Clock::new(), Vec::new(), Vec::new(), Vec::new(), wakers);
+        let now = Instant::now();
+        Some(Session {
+            mirror: Mirror::new(follower, hello.start_unix),
+            streams: Streams::new(hello.streams, strata::STRATA),
+            desk: Desk {
+                shared,
+                store: own,
+                counters: Counters::default(),
+                output: Output::default(),
+                key: Vec::new(),
+            },
+            ping: 0,
+            // Twice for what is not full, and the one parcel that may be larger than the window.
+            held_bytes_max: 2 * WINDOW_BYTES + 2 * hello.body_max(),
+            began: now,
+            heard: now,
+            maintained: now,
+        })
+    }
+
     /// Takes what has arrived, does it, and answers; waits when there is nothing to do.
     fn turn(&mut self, link: &mut Link) -> Result<(), Lost> {
         link.send()?;
+        let mut retry = None;
         if link.queued() < QUEUED_BYTES_MAX {
             let mut answers = Vec::new();
             while let Some(frame) = link.next()? {
                 self.take(&frame, &mut answers)?;
                 self.heard = Instant::now();
             }
+            retry = self.execute(&mut answers);
+            self.ask(&mut answers);
             link.out().append(&mut answers);
             link.send()?;
             if link.receive()? > 0 {
                 return Ok(());
             }
         }
-        match PATIENCE.checked_sub(self.heard.elapsed()) {
-            Some(left) => link.wait(left),
-            None => return Err(Lost::Silent),
+        if self.maintained.elapsed() >= MAINTENANCE && !self.mirror.maintain() {
+            self.maintained = Instant::now();
         }
+        self.mirror.idle();
+        let Some(left) = PATIENCE.checked_sub(self.heard.elapsed()) else { return Err(Lost::Silent) };
+        link.wait(left.min(MAINTENANCE).min(retry.unwrap_or(MAINTENANCE)));
         Ok(())
     }
 
     fn take(&mut self, frame: &Frame<'_>, answers: &mut Vec<u8>) -> Result<(), Lost> {
         match frame.tag {
+            Tag::Parcel => {
+                let parcel = Parcel::unpack(frame.body)?;
+                if self.streams.held_bytes() + parcel.held_bytes() > self.held_bytes_max {
+                    return Err(BadFrame::Length.into());
+                }
+                self.streams.receive(frame.stream, parcel, self.mirror.opened())?;
+            }
+            Tag::Load => {
+                let mut fields = Fields::new(frame.body);
+                while !fields.is_empty() {
+                    match wire::loaded(&mut fields)? {
+                        Loaded::Item(copy) => self.mirror.load(&copy),
+                        Loaded::Absence(key) => self.mirror.load_nothing(key),
+                    }
+                }
+            }
+            Tag::Walk => self.mirror.begin_loads(wire::orders(frame.body)?),
+            Tag::Fence => {
+                let Fence { number, what } = Fence::decode(frame)?;
+                match what {
+                    FenceEvent::Open => self.mirror.open(number),
+                    FenceEvent::Passed { is_complete } => {
+                        self.mirror.passed(is_complete);
+                        self.streams.pass(number, is_complete);
+                    }
+                }
+            }
             Tag::Ping => {
                 let mut fields = Fields::new(frame.body);
-                self.counted.ping = fields.u64()?;
+                self.ping = fields.u64()?;
                 fields.end()?;
-                let stats = self.store.stats();
-                (self.counted.items, self.counted.evicted) = (stats.items, stats.evictions);
-                self.counted.append(answers);
-                Ok(())
+                Counted { ping: self.ping, ..self.mirror.counted() }.append(answers);
             }
-            _ => Err(BadFrame::Tag.into()),
+            _ => return Err(BadFrame::Tag.into()),
         }
+        Ok(())
+    }
+
+    /// Executes what can be executed, and says how far that is; how long until it should be tried again.
+    fn execute(&mut self, answers: &mut Vec<u8>) -> Option<Duration> {
+        let Session { mirror, streams, desk, .. } = self;
+        let retry = streams.run(&mut Run {
+            now: self.began.elapsed(),
+            core: Core(sys::current_cpu()),
+            mirror,
+            confirm: &mut |mirror, next| desk.confirm(mirror, next),
+            tell: &mut |progress| progress.append(answers),
+        });
+        mirror.settle();
+        retry
+    }
+
+    /// Tells the server what was missed, and asks it for what is missing here.
+    fn ask(&mut self, answers: &mut Vec<u8>) {
+        for missed in self.mirror.missed.drain(..) {
+            missed.append(answers);
+        }
+        let all = std::mem::take(&mut self.mirror.asks_all);
+        let keys = std::mem::take(&mut self.mirror.asks);
+        if all || !keys.is_empty() {
+            wire::append(answers, Tag::Want, 0, |body| {
+                body.push(all.into());
+                keys.iter().for_each(|key| wire::append_key(body, key));
+            });
+        }
+    }
+}
+
+impl Desk {
+    /// Executes a record's command again and compares.
+    fn confirm(&mut self, mirror: &mut Mirror, next: &Next<'_>) -> Result<Turn, Mismatch> {
+        let confirmed = self.repeat(mirror, next);
+        if confirmed.is_err() {
+            if self.key.is_empty() {
+                // Nobody knows what it was about.
+                mirror.doubt();
+            } else {
+                mirror.distrust(&self.key);
+            }
+        }
+        confirmed
+    }
+
+    fn repeat(&mut self, mirror: &mut Mirror, next: &Next<'_>) -> Result<Turn, Mismatch> {
+        let record = next.record;
+        self.key.clear();
+        let (trace, reply, command) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
+        let dialect = strata::dialect(record.stratum()).ok_or_else(|| store::senseless(record))?;
+        let (told, received) = match &next.facts {
+            Some(facts) => (Some(&facts.told), facts.received),
+            None => (None, &b""[..]),
+        };
+        let at = Occasion { trace: &trace, told, stream: next.stream, patience: next.patience };
+        let Desk { shared, store, counters, output, key } = self;
+        output.clear();
+        let mut executor = Executor::new(store, shared, counters, trace.env())
+            .replaying(Replay::mirrored(mirror, at, received, key));
+        replay::execute(dialect, command, &mut executor, output);
+        let turn = executor.into_replay().map_or(Ok(Turn::Unknown), Replay::turn)?;
+        if turn == Turn::Agrees {
+            let found = store::digest(output.since(Mark::START));
+            guard::compare(Kind::Reply, Digest(reply.into()), Digest(found.into()))?;
+        }
+        Ok(turn)
     }
 }
 

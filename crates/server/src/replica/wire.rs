@@ -16,10 +16,14 @@
 
 use std::fmt;
 
-use store::crc32c;
+use guard::{ACK_BYTES, Ack, Seq};
+use store::{Copy, ORDERS, View, crc32c};
 
 /// The version of everything here. Both sides must have the same: a replica is updated together with its server.
 pub(crate) const VERSION: u32 = 1;
+
+/// What the server sends before it sees some of it acknowledged: so much, and one parcel more.
+pub(crate) const WINDOW_BYTES: usize = 4 << 20;
 
 /// Bytes in front of every body.
 pub(crate) const HEAD_BYTES: usize = 16;
@@ -35,12 +39,12 @@ const HELLO_MAGIC: [u8; 8] = *b"veracach";
 pub(crate) enum Tag {
     /// To the replica: who calls, and what it needs. Once, first.
     Hello = 1,
-    /// To the replica: values that the records of the stream's next batch need.
-    Values = 2,
-    /// To the replica: records.
-    Batch = 3,
+    /// To the replica: records of one stream, and what belongs to them.
+    Parcel = 2,
     /// To the replica: items as they are at the server, to bring the replica up to date.
-    Load = 4,
+    Load = 3,
+    /// To the replica: all items follow, among other things.
+    Walk = 4,
     /// To the replica: how far the server's records have been sent, for all streams together.
     Fence = 5,
     /// To the replica: it should say that it is there.
@@ -53,19 +57,22 @@ pub(crate) enum Tag {
     Status = 18,
     /// To the server: keys the replica should be told about.
     Want = 19,
+    /// To the server: an item that it did not find and should have.
+    Lost = 20,
 }
 
-const TAGS: [Tag; 10] = [
+const TAGS: [Tag; 11] = [
     Tag::Hello,
-    Tag::Values,
-    Tag::Batch,
+    Tag::Parcel,
     Tag::Load,
+    Tag::Walk,
     Tag::Fence,
     Tag::Ping,
     Tag::Welcome,
     Tag::Ack,
     Tag::Status,
     Tag::Want,
+    Tag::Lost,
 ];
 
 /// One frame that has arrived.
@@ -154,6 +161,11 @@ impl<'b> Fields<'b> {
         self.0.is_empty()
     }
 
+    /// How many bytes are left.
+    pub(crate) fn left(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn bytes(&mut self, count: usize) -> Result<&'b [u8], BadFrame> {
         let (bytes, rest) = self.0.split_at_checked(count).ok_or(BadFrame::Content)?;
         self.0 = rest;
@@ -189,7 +201,7 @@ impl<'b> Fields<'b> {
 }
 
 /// What a server says first. No secret is in it: a replica has its own store with its own seed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Hello {
     pub(crate) version: u32,
     /// The server's memory limit, which the replica takes for its own unless it was given another.
@@ -199,10 +211,10 @@ pub(crate) struct Hello {
     pub(crate) streams: u16,
     /// Whether items have cas ids.
     pub(crate) cas: bool,
-    /// As the server's store has them.
-    pub(crate) sealed_flags: u32,
-    /// The server's clock.
-    pub(crate) now: u32,
+    /// When the server's store was opened, by its clock: access times count from there.
+    pub(crate) start_unix: u32,
+    /// What slab classes are made up from, which one answer shows: growth factor, smallest and largest chunk.
+    pub(crate) slabs: (f64, u32, u32),
 }
 
 const HAS_CAS: u8 = 1;
@@ -216,8 +228,11 @@ impl Hello {
             body.extend_from_slice(&self.item_bytes_max.to_le_bytes());
             body.extend_from_slice(&self.streams.to_le_bytes());
             body.push(if self.cas { HAS_CAS } else { 0 });
-            body.extend_from_slice(&self.sealed_flags.to_le_bytes());
-            body.extend_from_slice(&self.now.to_le_bytes());
+            body.extend_from_slice(&self.start_unix.to_le_bytes());
+            let (factor, chunk_bytes_min, chunk_bytes_max) = self.slabs;
+            body.extend_from_slice(&factor.to_le_bytes());
+            body.extend_from_slice(&chunk_bytes_min.to_le_bytes());
+            body.extend_from_slice(&chunk_bytes_max.to_le_bytes());
         });
     }
 
@@ -235,9 +250,11 @@ impl Hello {
             return Ok(Hello { version, ..Hello::default() });
         }
         let (memory_bytes, item_bytes_max, streams) = (fields.u64()?, fields.u32()?, fields.u16()?);
-        let (cas, sealed_flags, now) = (fields.u8()? & HAS_CAS != 0, fields.u32()?, fields.u32()?);
+        let (bits, start_unix) = (fields.u8()?, fields.u32()?);
+        let slabs = (f64::from_bits(fields.u64()?), fields.u32()?, fields.u32()?);
         fields.end()?;
-        Ok(Hello { version, memory_bytes, item_bytes_max, streams, cas, sealed_flags, now })
+        let cas = bits & HAS_CAS != 0;
+        Ok(Hello { version, memory_bytes, item_bytes_max, streams, cas, start_unix, slabs })
     }
 
     /// The longest body after the greeting: a batch and one value of any size.
@@ -300,6 +317,199 @@ impl Welcome {
     }
 }
 
+/// How far one stream has come at the replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) stream: u16,
+    pub(crate) ack: Ack,
+    /// Records up to the confirmed one about which nothing could be said, since the last progress.
+    pub(crate) unknown: Vec<Seq>,
+}
+
+impl Progress {
+    pub(crate) fn append(&self, out: &mut Vec<u8>) {
+        append(out, Tag::Ack, self.stream, |body| {
+            body.extend_from_slice(&self.ack.encode());
+            self.unknown.iter().for_each(|seq| body.extend_from_slice(&seq.to_le_bytes()));
+        });
+    }
+
+    pub(crate) fn decode(frame: &Frame<'_>) -> Result<Self, BadFrame> {
+        let (ack, unknown) = frame.body.split_first_chunk::<ACK_BYTES>().ok_or(BadFrame::Content)?;
+        let ack = Ack::decode(ack).map_err(|_| BadFrame::Content)?;
+        let (unknown, rest) = unknown.as_chunks::<8>();
+        if !rest.is_empty() {
+            return Err(BadFrame::Content);
+        }
+        let unknown = unknown.iter().map(|seq| Seq::from_le_bytes(*seq)).collect();
+        Ok(Progress { stream: frame.stream, ack, unknown })
+    }
+}
+
+/// A moment that records before are told from records after; see [`super::mirror`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fence {
+    /// Counts from 1.
+    pub(crate) number: u64,
+    pub(crate) what: FenceEvent,
+}
+
+/// What happened to a fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FenceEvent {
+    /// It was set up.
+    Open,
+    /// Every worker has begun a new round since, and all earlier records were sent.
+    Passed {
+        /// Whether all items and all records were sent.
+        is_complete: bool,
+    },
+}
+
+impl Fence {
+    pub(crate) fn append(&self, out: &mut Vec<u8>) {
+        append(out, Tag::Fence, 0, |body| {
+            body.extend_from_slice(&self.number.to_le_bytes());
+            if let FenceEvent::Passed { is_complete } = self.what {
+                body.push(is_complete.into());
+            }
+        });
+    }
+
+    pub(crate) fn decode(frame: &Frame<'_>) -> Result<Self, BadFrame> {
+        let mut fields = Fields::new(frame.body);
+        let number = fields.u64()?;
+        if fields.is_empty() {
+            return Ok(Fence { number, what: FenceEvent::Open });
+        }
+        let is_complete = fields.u8()? != 0;
+        fields.end()?;
+        Ok(Fence { number, what: FenceEvent::Passed { is_complete } })
+    }
+}
+
+const IS_STALE: u8 = 1;
+const IS_TOKEN_SENT: u8 = 2;
+const IS_ABSENT: u8 = 4;
+
+/// Appends an item to the body of a `Load`.
+pub(crate) fn append_copy(body: &mut Vec<u8>, item: &Copy<'_>) {
+    let copy = &item.view;
+    let bits = [(copy.stale, IS_STALE), (copy.token_sent, IS_TOKEN_SENT)];
+    body.push(bits.iter().map(|(is_set, bit)| if *is_set { *bit } else { 0 }).sum());
+    append_key(body, copy.key);
+    body.extend_from_slice(&(item.part as u16).to_le_bytes());
+    body.extend_from_slice(&item.vanished.to_le_bytes());
+    body.extend_from_slice(&copy.flags.to_le_bytes());
+    body.extend_from_slice(&copy.exptime.to_le_bytes());
+    body.extend_from_slice(&copy.cas.to_le_bytes());
+    body.extend_from_slice(&copy.birth.to_le_bytes());
+    // Values are shorter than the largest item, which is shorter than 4 GiB.
+    body.extend_from_slice(&(copy.value.len() as u32).to_le_bytes());
+    body.extend_from_slice(copy.value);
+}
+
+/// Appends to the body of a `Load` that there is nothing under a key.
+pub(crate) fn append_absence(body: &mut Vec<u8>, key: &[u8]) {
+    body.push(IS_ABSENT);
+    append_key(body, key);
+}
+
+/// Appends a key with its length. Keys have at most 250 bytes.
+pub(crate) fn append_key(body: &mut Vec<u8>, key: &[u8]) {
+    body.push(key.len() as u8);
+    body.extend_from_slice(key);
+}
+
+/// What is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loaded<'b> {
+    /// An item.
+    Item(Copy<'b>),
+    /// There is nothing under this key.
+    Absence(&'b [u8]),
+}
+
+/// Takes the next one off the body of a `Load`.
+pub(crate) fn loaded<'b>(fields: &mut Fields<'b>) -> Result<Loaded<'b>, BadFrame> {
+    let bits = fields.u8()?;
+    let key = key(fields)?;
+    if bits == IS_ABSENT {
+        return Ok(Loaded::Absence(key));
+    }
+    if bits & !(IS_STALE | IS_TOKEN_SENT) != 0 {
+        return Err(BadFrame::Content);
+    }
+    let (part, vanished) = (usize::from(fields.u16()?), fields.u32()?);
+    if part >= ORDERS {
+        return Err(BadFrame::Content);
+    }
+    let (flags, exptime, cas, birth) = (fields.u32()?, fields.u32()?, fields.u64()?, fields.u64()?);
+    let length = fields.u32()? as usize;
+    let view = View {
+        key,
+        value: fields.bytes(length)?,
+        flags,
+        exptime,
+        cas,
+        birth,
+        accessed: 0,
+        fetched: false,
+        stale: bits & IS_STALE != 0,
+        token_sent: bits & IS_TOKEN_SENT != 0,
+    };
+    Ok(Loaded::Item(Copy { view, part, vanished }))
+}
+
+/// The body of a `Walk`: the changes that were made so far, by part.
+pub(crate) fn append_orders(body: &mut Vec<u8>, orders: &[u64]) {
+    orders.iter().for_each(|order| body.extend_from_slice(&order.to_le_bytes()));
+}
+
+pub(crate) fn orders(body: &[u8]) -> Result<Vec<u64>, BadFrame> {
+    match body.as_chunks::<8>() {
+        (orders, []) if orders.len() == ORDERS => {
+            Ok(orders.iter().map(|order| u64::from_le_bytes(*order)).collect())
+        }
+        _ => Err(BadFrame::Content),
+    }
+}
+
+/// Takes a key with its length off a body.
+pub(crate) fn key<'b>(fields: &mut Fields<'b>) -> Result<&'b [u8], BadFrame> {
+    let length = fields.u8()?;
+    fields.bytes(length.into())
+}
+
+/// An item that the server did not find and should have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Missed {
+    /// Whose look-up it was.
+    pub(crate) stream: u16,
+    /// The version there was.
+    pub(crate) cas: u64,
+    /// What the server said of items that vanish when it was there; see [`store::Store::has_vanished_since`].
+    pub(crate) vanished: u32,
+    pub(crate) key: Vec<u8>,
+}
+
+impl Missed {
+    pub(crate) fn append(&self, out: &mut Vec<u8>) {
+        append(out, Tag::Lost, self.stream, |body| {
+            body.extend_from_slice(&self.cas.to_le_bytes());
+            body.extend_from_slice(&self.vanished.to_le_bytes());
+            append_key(body, &self.key);
+        });
+    }
+
+    pub(crate) fn decode(frame: &Frame<'_>) -> Result<Self, BadFrame> {
+        let mut fields = Fields::new(frame.body);
+        let (cas, vanished, key) = (fields.u64()?, fields.u32()?, key(&mut fields)?.to_vec());
+        fields.end()?;
+        Ok(Missed { stream: frame.stream, cas, vanished, key })
+    }
+}
+
 /// What a replica has counted since it was greeted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
@@ -319,6 +529,10 @@ pub(crate) struct Counted {
     pub(crate) evicted: u64,
     /// Items the replica has.
     pub(crate) items: u64,
+    /// Items of its own that the replica found damaged.
+    pub(crate) damaged: u64,
+    /// Whether it knows of all items, so that one that is missing there means something: 1 or 0.
+    pub(crate) is_complete: u64,
 }
 
 impl Counted {
@@ -341,14 +555,17 @@ impl Counted {
             loaded: fields.u64()?,
             evicted: fields.u64()?,
             items: fields.u64()?,
+            damaged: fields.u64()?,
+            is_complete: fields.u64()?,
         };
         fields.end()?;
         Ok(counted)
     }
 
-    fn numbers(&self) -> [u64; 8] {
-        let Counted { ping, repeated, overtaken, unordered, unknown, loaded, evicted, items } = *self;
-        [ping, repeated, overtaken, unordered, unknown, loaded, evicted, items]
+    fn numbers(&self) -> [u64; 10] {
+        let Counted { ping, repeated, overtaken, unordered, unknown, .. } = *self;
+        let Counted { loaded, evicted, items, damaged, is_complete, .. } = *self;
+        [ping, repeated, overtaken, unordered, unknown, loaded, evicted, items, damaged, is_complete]
     }
 }
 
@@ -363,8 +580,8 @@ mod tests {
             item_bytes_max: 1 << 20,
             streams: 4,
             cas: true,
-            sealed_flags: 1 << 16,
-            now: 77,
+            start_unix: 77,
+            slabs: (1.25, 48, 512),
         }
     }
 
@@ -397,10 +614,64 @@ mod tests {
             loaded: 6,
             evicted: 7,
             items: u64::MAX,
+            damaged: 8,
+            is_complete: 1,
         };
         let mut bytes = Vec::new();
         counted.append(&mut bytes);
         assert_eq!(Counted::decode(&whole(&bytes)), Ok(counted));
+    }
+
+    #[test]
+    fn what_is_loaded_and_told_is_read() {
+        let view = View {
+            key: b"key",
+            value: b"value",
+            flags: 7,
+            exptime: 8,
+            cas: 9,
+            birth: 10,
+            accessed: 0,
+            fetched: false,
+            stale: true,
+            token_sent: false,
+        };
+        let copy = Copy { view, part: 1023, vanished: 5 };
+        let view = View { stale: false, token_sent: true, value: b"", ..view };
+        let other = Copy { view, part: 0, vanished: 0 };
+        let mut body = Vec::new();
+        append_copy(&mut body, &copy);
+        append_absence(&mut body, b"none");
+        append_copy(&mut body, &other);
+        let mut fields = Fields::new(&body);
+        for expected in [Loaded::Item(copy), Loaded::Absence(b"none"), Loaded::Item(other)] {
+            assert_eq!(loaded(&mut fields), Ok(expected));
+        }
+        fields.end().expect("that was all");
+        for length in 0..body.len() {
+            let mut fields = Fields::new(&body[..length]);
+            while loaded(&mut fields).is_ok() {}
+        }
+        let numbers: Vec<u64> = (0..ORDERS as u64).collect();
+        let mut body = Vec::new();
+        append_orders(&mut body, &numbers);
+        assert_eq!(orders(&body), Ok(numbers));
+        assert!(orders(&body[8..]).is_err());
+        for what in [FenceEvent::Open, FenceEvent::Passed { is_complete: true }] {
+            let mut bytes = Vec::new();
+            let fence = Fence { number: 3, what };
+            fence.append(&mut bytes);
+            assert_eq!(Fence::decode(&whole(&bytes)), Ok(fence));
+        }
+        let missed = Missed { stream: 2, cas: 3, vanished: 4, key: b"key".to_vec() };
+        let mut bytes = Vec::new();
+        missed.append(&mut bytes);
+        assert_eq!(Missed::decode(&whole(&bytes)), Ok(missed));
+        let ack = Ack { confirmed: 5, disagreements: 0, disagreement: None };
+        let progress = Progress { stream: 1, ack, unknown: vec![4, 5] };
+        let mut bytes = Vec::new();
+        progress.append(&mut bytes);
+        assert_eq!(Progress::decode(&whole(&bytes)), Ok(progress));
     }
 
     #[test]
@@ -445,7 +716,7 @@ mod tests {
         check(Tag::Hello, b"elephant and more");
         check(Tag::Welcome, &[1; 14]);
         check(Tag::Welcome, &[1; 3]);
-        check(Tag::Status, &[1; 65]);
-        check(Tag::Batch, &[0; 13]);
+        check(Tag::Status, &[1; 81]);
+        check(Tag::Parcel, &[0; 13]);
     }
 }

@@ -16,8 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use guard::{
-    Core, Digest, Disagreement, Finding, Kind, Mismatch, Record, Replayer, Site, Step, Stratum,
-    Tally,
+    Core, Digest, Disagreement, Finding, Kind, Mismatch, Record, Replayer, Site, Step, Stratum, Tally,
 };
 use hdrhistogram::Histogram;
 use store::{Env, Fate, Inspector, Look, Trace};
@@ -154,22 +153,14 @@ impl Validator {
     ) -> Self {
         let desk = Desk::new(Arc::clone(&shared), store);
         let paused = Arc::clone(&shared.validators_paused);
-        Validator {
-            shared,
-            sources,
-            bell,
-            has_own_core,
-            desk,
-            paused,
-        }
+        Validator { shared, sources, bell, has_own_core, desk, paused }
     }
 
     /// Validates until the workers have stopped and nothing is left.
     pub(crate) fn run(mut self) {
         let mut naps = 0;
         loop {
-            let is_last =
-                self.shared.stop() != Stop::Not && self.shared.workers_running.load(SeqCst) == 0;
+            let is_last = self.shared.stop() != Stop::Not && self.shared.workers_running.load(SeqCst) == 0;
             if self.look() > 0 {
                 naps = 0;
             } else if is_last {
@@ -190,11 +181,7 @@ impl Validator {
         }
         self.desk.core = Core(sys::current_cpu());
         let desk = &mut self.desk;
-        let count = self
-            .sources
-            .iter_mut()
-            .map(|source| desk.batch(source))
-            .sum();
+        let count = self.sources.iter_mut().map(|source| desk.batch(source)).sum();
         if let Some(follower) = &self.shared.follower {
             let mut findings = Vec::new();
             follower.settle(&self.shared, |finding| findings.push(*finding));
@@ -210,11 +197,7 @@ impl Validator {
             for _ in 0..32 {
                 std::hint::spin_loop();
             }
-            if self
-                .sources
-                .iter_mut()
-                .any(|source| source.replayer.load().0 > 0)
-            {
+            if self.sources.iter_mut().any(|source| source.replayer.load().0 > 0) {
                 return true;
             }
         }
@@ -223,18 +206,11 @@ impl Validator {
 
     fn sleep(&mut self, naps: u32) {
         let is_paused = self.paused.load(Relaxed);
-        let (how, time) = if naps < NAPS_MAX && !is_paused {
-            (Sleep::Nap, NAP)
-        } else {
-            (Sleep::Deep, DEEP_SLEEP)
-        };
+        let (how, time) =
+            if naps < NAPS_MAX && !is_paused { (Sleep::Nap, NAP) } else { (Sleep::Deep, DEEP_SLEEP) };
         let sources = &mut self.sources;
-        self.bell.sleep(how, time, || {
-            !is_paused
-                && sources
-                    .iter_mut()
-                    .any(|source| source.replayer.load().0 > 0)
-        });
+        self.bell
+            .sleep(how, time, || !is_paused && sources.iter_mut().any(|source| source.replayer.load().0 > 0));
     }
 }
 
@@ -256,11 +232,7 @@ impl Desk {
         let shared = Arc::clone(&self.shared);
         let follower = shared.follower.as_ref();
         let heard = follower.map_or(0, |follower| follower.heard(source.worker, shared.tick()));
-        let drained = || {
-            follower
-                .iter()
-                .for_each(|follower| follower.drained(source.worker, heard))
-        };
+        let drained = || follower.iter().for_each(|follower| follower.drained(source.worker, heard));
         let Some(mut look) = source.inspector.begin() else {
             drained();
             return 0;
@@ -269,9 +241,7 @@ impl Desk {
         let validation = &shared.validations[source.worker];
         validation.validator_core.store(self.core.0.into(), Relaxed);
         let (core, mut count, mut is_drained) = (self.core, 0, false);
-        while count < BATCH
-            && (count % LOOK_RECORDS != LOOK_RECORDS - 1 || looked.elapsed() < LOOK_MAX)
-        {
+        while count < BATCH && (count % LOOK_RECORDS != LOOK_RECORDS - 1 || looked.elapsed() < LOOK_MAX) {
             let began = self.is_timed().then(Instant::now);
             let confirm = |record: &Record| self.confirm(&mut look, record, source.worker);
             let step = source.replayer.step(core, &validation.tally, confirm);
@@ -305,9 +275,7 @@ impl Desk {
         if is_drained {
             drained();
         }
-        validation
-            .waiting_lines
-            .store(source.replayer.load().0, Relaxed);
+        validation.waiting_lines.store(source.replayer.load().0, Relaxed);
         self.wake_worker(source);
         count
     }
@@ -329,9 +297,7 @@ impl Desk {
     }
 
     fn note_latency(&self, record: &Record, validation: &Validation) {
-        let Some((Trace { at_ns, .. }, ..)) = Trace::read(record) else {
-            return;
-        };
+        let Some((Trace { at_ns, .. }, ..)) = Trace::read(record) else { return };
         if is_timed(at_ns) {
             let now = self.shared.started.elapsed().as_nanos() as u64;
             locked(&validation.latency_ns).saturating_record(now.saturating_sub(at_ns).max(1));
@@ -339,20 +305,10 @@ impl Desk {
     }
 
     /// Repeats what a record says and compares.
-    fn confirm(
-        &mut self,
-        look: &mut Look<'_>,
-        record: &Record,
-        worker: usize,
-    ) -> Result<Finding, Mismatch> {
+    fn confirm(&mut self, look: &mut Look<'_>, record: &Record, worker: usize) -> Result<Finding, Mismatch> {
         let (trace, ..) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
         if !look.take(&trace) {
-            if self
-                .shared
-                .follower
-                .as_ref()
-                .is_some_and(|follower| follower.follows(trace.hash()))
-            {
+            if self.shared.follower.as_ref().is_some_and(|follower| follower.follows(trace.hash())) {
                 self.shared.validations[worker].unseen.fetch_add(1, Relaxed);
             }
             return Ok(Finding::Abandoned);
@@ -365,8 +321,7 @@ impl Desk {
     }
 
     fn repeat(&mut self, look: &Look<'_>, record: &Record) -> Result<Fate, Mismatch> {
-        let (trace, reply, command) =
-            Trace::read(record).ok_or_else(|| store::senseless(record))?;
+        let (trace, reply, command) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
         let dialect = strata::dialect(record.stratum()).ok_or_else(|| store::senseless(record))?;
         let out = &mut self.output;
         out.clear();
@@ -374,9 +329,7 @@ impl Desk {
         let mut executor = Executor::new(&mut self.store, &self.shared, &self.counters, env)
             .replaying(Replay::new(look, &trace, &mut self.key));
         replay::execute(dialect, command, &mut executor, out);
-        let replay = executor
-            .into_replay()
-            .ok_or_else(|| store::senseless(record))?;
+        let replay = executor.into_replay().ok_or_else(|| store::senseless(record))?;
         let fate = replay.fate()?;
         let found = store::digest(out.since(Mark::START));
         guard::compare(Kind::Reply, Digest(reply.into()), Digest(found.into())).map(|()| fate)
@@ -388,11 +341,7 @@ impl Desk {
         let shared = Arc::clone(&self.shared);
         let worker = usize::from(finding.worker);
         let first_core = Core(shared.validations[worker].worker_core.load(Relaxed) as u16);
-        let site = Site {
-            stratum: Stratum(0),
-            first_core,
-            second_core: self.core,
-        };
+        let site = Site { stratum: Stratum(0), first_core, second_core: self.core };
         let hash = finding.hash.to_le_bytes();
         let case = Case {
             disagreement: Disagreement::new(site, finding.mismatch(), 0..=0),
@@ -404,15 +353,10 @@ impl Desk {
             checksum: guard::Checksum::Unknown,
             now: shared.clock.now().into(),
         };
-        let mut entry = Entry {
-            store: &mut self.store,
-            hash: finding.hash,
-        };
+        let mut entry = Entry { store: &mut self.store, hash: finding.hash };
         shared.reaction.disagreed(&case, &mut entry);
         self.store.idle();
-        shared.validations[worker]
-            .disagreements
-            .fetch_add(1, Relaxed);
+        shared.validations[worker].disagreements.fetch_add(1, Relaxed);
     }
 
     /// Settles a disagreement: who was wrong, what is forgotten, whether the reply may leave.
@@ -427,9 +371,7 @@ impl Desk {
         let shared = Arc::clone(&self.shared);
         let record = replayer.record().clone();
         let (trace, command) = match Trace::read(&record) {
-            Some((trace, _, command)) if disagreement.kind != Kind::Record => {
-                (Some(trace), command)
-            }
+            Some((trace, _, command)) if disagreement.kind != Kind::Record => (Some(trace), command),
             _ => (None, &b""[..]),
         };
         let understood = self.key.clone();
@@ -452,25 +394,14 @@ impl Desk {
             keys: &keys,
             item_found,
             item_new,
-            checksum: if is_damaged {
-                guard::Checksum::WrongNow
-            } else {
-                guard::Checksum::Unknown
-            },
+            checksum: if is_damaged { guard::Checksum::WrongNow } else { guard::Checksum::Unknown },
             now: shared.clock.now().into(),
         };
-        let mut again = Again {
-            desk: self,
-            look,
-            record: &record,
-            expected: disagreement.expected,
-        };
+        let mut again = Again { desk: self, look, record: &record, expected: disagreement.expected };
         let settled = shared.reaction.disagreed(&case, &mut again);
         // What was forgotten is to be used again, although nothing more is executed here.
         self.store.idle();
-        shared.validations[worker]
-            .disagreements
-            .fetch_add(1, Relaxed);
+        shared.validations[worker].disagreements.fetch_add(1, Relaxed);
         if settled.keeps {
             replayer.release();
         } else if replayer.refuse().is_err() {

@@ -163,6 +163,12 @@ impl Background {
     }
 }
 
+/// How long the calling thread has run.
+pub(crate) fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
 /// The CPU that the calling thread is on; it may have left it when this returns.
 pub(crate) fn current_cpu() -> u16 {
     // SAFETY: has no requirements.

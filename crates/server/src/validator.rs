@@ -43,8 +43,9 @@ const BATCH: usize = 64;
 const LOOK_MAX: Duration = Duration::from_micros(100);
 const LOOK_RECORDS: usize = 4;
 
-/// Of so many records, the time of one is taken.
-const TIMED_EVERY: u32 = 16;
+/// Of so many records, the time of one is taken. It is that of the thread, as others may have the core in between, and asking
+/// for it takes as long as a record.
+const TIMED_EVERY: u32 = 64;
 
 /// How long a validator with a core of its own looks for records before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
@@ -80,8 +81,7 @@ pub(crate) struct Validation {
     pub(crate) validator_core: AtomicU64,
     /// From the execution to its confirmation.
     pub(crate) latency_ns: Mutex<Histogram<u64>>,
-    /// Records of keys that are followed that were abandoned; and all that did not agree, or were lost with the ring's
-    /// lines.
+    /// Records that did not agree, or were lost with the ring's lines.
     unseen: AtomicU64,
     /// The record that the worker waits for, asleep; 0 for none.
     pub(crate) awaited: AtomicU64,
@@ -180,6 +180,10 @@ impl Validator {
             return 0;
         }
         self.desk.core = Core(sys::current_cpu());
+        for source in &self.sources {
+            let validation = &self.shared.validations[source.worker];
+            validation.validator_core.store(self.desk.core.0.into(), Relaxed);
+        }
         let desk = &mut self.desk;
         let count = self.sources.iter_mut().map(|source| desk.batch(source)).sum();
         if let Some(follower) = &self.shared.follower {
@@ -239,10 +243,9 @@ impl Desk {
         };
         let looked = Instant::now();
         let validation = &shared.validations[source.worker];
-        validation.validator_core.store(self.core.0.into(), Relaxed);
         let (core, mut count, mut is_drained) = (self.core, 0, false);
         while count < BATCH && (count % LOOK_RECORDS != LOOK_RECORDS - 1 || looked.elapsed() < LOOK_MAX) {
-            let began = self.is_timed().then(Instant::now);
+            let began = self.is_timed().then(sys::thread_time);
             let confirm = |record: &Record| self.confirm(&mut look, record, source.worker);
             let step = source.replayer.step(core, &validation.tally, confirm);
             match step {
@@ -252,7 +255,7 @@ impl Desk {
                 }
                 Step::Agrees { stratum, .. } => {
                     if let Some(began) = began {
-                        let cost = began.elapsed().as_nanos() as u64 * u64::from(TIMED_EVERY);
+                        let cost = (sys::thread_time() - began).as_nanos() as u64 * u64::from(TIMED_EVERY);
                         validation.tally.count_cost(stratum, cost);
                     }
                     self.note_latency(source.replayer.record(), validation);
@@ -308,8 +311,8 @@ impl Desk {
     fn confirm(&mut self, look: &mut Look<'_>, record: &Record, worker: usize) -> Result<Finding, Mismatch> {
         let (trace, ..) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
         if !look.take(&trace) {
-            if self.shared.follower.as_ref().is_some_and(|follower| follower.follows(trace.hash())) {
-                self.shared.validations[worker].unseen.fetch_add(1, Relaxed);
+            if let Some(follower) = &self.shared.follower {
+                follower.miss(&trace, || self.shared.tick());
             }
             return Ok(Finding::Abandoned);
         }

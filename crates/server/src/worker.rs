@@ -59,11 +59,13 @@ pub(crate) struct Ledger {
     holding: Vec<usize>,
     /// Disagreements when it last looked.
     disagreements: u64,
+    /// Whether the validator is to be woken with the round's first record.
+    may_ring: bool,
 }
 
 impl Ledger {
     pub(crate) fn new(recorder: Recorder, holder: Option<Holder>, bell: Arc<Bell>) -> Self {
-        Ledger { recorder, holder, bell, holding: Vec::new(), disagreements: 0 }
+        Ledger { recorder, holder, bell, holding: Vec::new(), disagreements: 0, may_ring: false }
     }
 }
 
@@ -194,6 +196,13 @@ impl Worker {
             After::Close => self.close(place),
         }
         self.store.publish_records();
+        // The validator takes a while to wake up, and can begin before the round ends; one that is awake stays so.
+        if let Some(ledger) = self.ledger.as_mut().filter(|ledger| ledger.may_ring)
+            && self.store.record_seq() != ledger.recorder.rung
+        {
+            ledger.may_ring = false;
+            ledger.bell.ring(true);
+        }
     }
 
     fn take_newcomers(&mut self, env: &Env) {
@@ -265,6 +274,7 @@ impl Worker {
         validation.worker_core.store(cpu.into(), Relaxed);
         let follower = self.shared.follower.as_ref().map(|follower| (follower, self.number));
         ledger.recorder.begin_round(&self.shared.coverages[self.number], follower);
+        ledger.may_ring = ledger.recorder.is_urgent;
         let disagreements = validation.disagreements.load(Relaxed);
         if disagreements != ledger.disagreements {
             ledger.disagreements = disagreements;

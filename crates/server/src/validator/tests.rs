@@ -4,4 +4,5 @@ mod bench;
 mod commands;
 mod faults;
 mod programs;
+mod stalls;
 mod sync;

@@ -53,6 +53,7 @@ pub struct Record {
     pub(crate) payload: Vec<u8>,
     /// As the writer computed it, and carried along, so that it covers the whole way.
     pub(crate) check: u32,
+    pub(crate) upcoming: Option<[u64; WORDS]>,
 }
 
 impl Record {
@@ -96,6 +97,14 @@ impl Record {
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.payload
+    }
+
+    /// The caller's words of the record behind this one in its ring, if that was there already: not checked yet, so good for
+    /// asking for the memory that they lead to and for nothing else.
+    #[inline]
+    #[must_use]
+    pub fn upcoming(&self) -> Option<&[u64; WORDS]> {
+        self.upcoming.as_ref()
     }
 
     /// Room for every payload there can be, so that reading never allocates.
@@ -292,6 +301,7 @@ mod tests {
                 words: description.words,
                 payload: payload.clone(),
                 check: 0xdead_beef,
+                upcoming: None,
             };
             assert_eq!(record, expected);
             assert_eq!(record.head(), words);

@@ -11,7 +11,7 @@
 //!
 //! A full ring never makes the writer wait: the record is dropped and counted, and the next one that fits says so.
 
-use crate::operator::{PAYLOAD_BYTES_MAX, Seq};
+use crate::operator::{PAYLOAD_BYTES_MAX, Seq, WORDS};
 use crate::record::{Draft, Head, LINE_BYTES, LINE_WORDS, Record, Words, bytes_of, head, line_of, set_check};
 use crate::sync::{Arc, AtomicU64, Ordering};
 
@@ -198,6 +198,7 @@ impl Reader {
             self.seq_next = record.seq + 1;
             self.slack = 0;
             self.advance(lines);
+            record.upcoming = self.peek();
             return Next::Record;
         }
         let first = self.seq_next;
@@ -213,6 +214,14 @@ impl Reader {
             }
         };
         Next::Corrupt { first, last }
+    }
+
+    /// The caller's words of the record that comes next, if it is known to be committed.
+    fn peek(&self) -> Option<[u64; WORDS]> {
+        (self.position < self.committed).then(|| {
+            let [_, _, _, words @ ..] = self.shared.load(self.position);
+            words
+        })
     }
 
     /// How many lines wait to be read: the load of the one who confirms.

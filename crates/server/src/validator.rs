@@ -140,6 +140,8 @@ struct Desk {
     /// The key that the last command was about.
     key: Vec<u8>,
     core: Core,
+    /// When the last execution that was repeated took place.
+    at_ns: u64,
     untimed: u32,
 }
 
@@ -227,6 +229,7 @@ impl Desk {
             output: Output::default(),
             key: Vec::new(),
             core: Core::default(),
+            at_ns: 0,
             untimed: 0,
         }
     }
@@ -258,7 +261,7 @@ impl Desk {
                         let cost = (sys::thread_time() - began).as_nanos() as u64 * u64::from(TIMED_EVERY);
                         validation.tally.count_cost(stratum, cost);
                     }
-                    self.note_latency(source.replayer.record(), validation);
+                    self.note_latency(validation);
                 }
                 Step::Disagrees(disagreement) => {
                     validation.unseen.fetch_add(1, Relaxed);
@@ -299,24 +302,27 @@ impl Desk {
         self.untimed == 0
     }
 
-    fn note_latency(&self, record: &Record, validation: &Validation) {
-        let Some((Trace { at_ns, .. }, ..)) = Trace::read(record) else { return };
-        if is_timed(at_ns) {
-            let now = self.shared.started.elapsed().as_nanos() as u64;
-            locked(&validation.latency_ns).saturating_record(now.saturating_sub(at_ns).max(1));
+    fn note_latency(&self, validation: &Validation) {
+        if is_timed(self.at_ns) {
+            let latency_ns = self.shared.tick().saturating_sub(self.at_ns);
+            locked(&validation.latency_ns).saturating_record(latency_ns.max(1));
         }
     }
 
     /// Repeats what a record says and compares.
     fn confirm(&mut self, look: &mut Look<'_>, record: &Record, worker: usize) -> Result<Finding, Mismatch> {
-        let (trace, ..) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
+        let (trace, reply, command) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
+        self.at_ns = trace.at_ns;
+        if let Some(words) = record.upcoming() {
+            look.prefetch(words);
+        }
         if !look.take(&trace) {
             if let Some(follower) = &self.shared.follower {
                 follower.miss(&trace, || self.shared.tick());
             }
             return Ok(Finding::Abandoned);
         }
-        let fate = self.repeat(look, record)?;
+        let fate = self.execute(look, record, &trace, reply, command)?;
         if let Some(follower) = &self.shared.follower {
             follower.see(worker, &trace, &fate, || self.shared.tick());
         }
@@ -325,12 +331,23 @@ impl Desk {
 
     fn repeat(&mut self, look: &Look<'_>, record: &Record) -> Result<Fate, Mismatch> {
         let (trace, reply, command) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
+        self.execute(look, record, &trace, reply, command)
+    }
+
+    fn execute(
+        &mut self,
+        look: &Look<'_>,
+        record: &Record,
+        trace: &Trace,
+        reply: u32,
+        command: &[u8],
+    ) -> Result<Fate, Mismatch> {
         let dialect = strata::dialect(record.stratum()).ok_or_else(|| store::senseless(record))?;
         let out = &mut self.output;
         out.clear();
         let env: Env = trace.env();
         let mut executor = Executor::new(&mut self.store, &self.shared, &self.counters, env)
-            .replaying(Replay::new(look, &trace, &mut self.key));
+            .replaying(Replay::new(look, trace, &mut self.key));
         replay::execute(dialect, command, &mut executor, out);
         let replay = executor.into_replay().ok_or_else(|| store::senseless(record))?;
         let fate = replay.fate()?;

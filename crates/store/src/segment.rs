@@ -196,7 +196,8 @@ impl Segments {
         // SAFETY: a prefetch reads nothing, whatever the address.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.address(location).as_ptr().cast());
+            let offset = location.0 as usize * ALIGN;
+            _mm_prefetch::<_MM_HINT_T0>(self.memory.base().as_ptr().wrapping_add(offset).cast());
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = location;
@@ -380,8 +381,7 @@ impl Segments {
         }
         let span = (self.at(slot).slots.load(Ordering::Relaxed) as usize) << self.shift;
         let offset = location.0 as usize * ALIGN - ((slot as usize) << self.shift);
-        // SAFETY: the caller's location is of an item in a segment that is not used again meanwhile; its header lies in
-        // the arena whatever it says.
+        // SAFETY: its header lies in the arena, whatever it says, and nobody writes there while the caller looks.
         let item = unsafe { Item::at(self.address(location)) };
         offset + ALIGN * 3 <= span && item.has_sound_lengths() && offset + item.layout().bytes() <= span
     }

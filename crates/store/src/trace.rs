@@ -174,6 +174,12 @@ impl Trace {
     }
 }
 
+/// Where the item found lies, by a record's words.
+pub(crate) fn found(words: &[u64; WORDS]) -> Option<Location> {
+    let location = words[1] & NOWHERE;
+    (location != NOWHERE).then_some(Location(location))
+}
+
 /// A trace as part of a record.
 pub(crate) fn description<'p>(trace: &Trace, payload: &'p [u8]) -> Description<'p> {
     Description { words: trace.words(), payload }

@@ -260,7 +260,7 @@ impl Shadow {
             }
             Place::Vacant(place) => place.insert(Key::unknown(self.since)),
         };
-        if seen.at <= self.since {
+        if key.is_early(seen) {
             key.take_early(seen, now);
             return;
         }
@@ -340,6 +340,16 @@ impl Shadow {
     pub(crate) fn forget_all(&mut self, now: Tick) {
         self.counts.forgotten += 1;
         self.clear(now);
+    }
+
+    /// A record of one key did not arrive, as was found out before `now` was read.
+    pub(crate) fn forget(&mut self, hash: u64, now: Tick) {
+        self.suspicions.retain(|suspicion| suspicion.finding.hash != hash);
+        if let Some(key) = self.keys.get_mut(&hash) {
+            key.miss(now);
+        } else if self.share.holds(hash) && self.keys.len() < self.keys_max {
+            self.keys.insert(hash, Key::unknown(now));
+        }
     }
 
     fn clear(&mut self, now: Tick) {

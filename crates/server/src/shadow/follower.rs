@@ -10,7 +10,7 @@ use store::{EntryChange, Fate, Trace};
 use super::{Change, Counts, Finding, Progress, ROTATION_SECONDS, Seen, Shadow, Share, Tick};
 use crate::shared::{Shared, locked};
 
-/// Keys of a share that are followed at most, with a memory limit of 64 MiB or more: a table of 3.4 MiB. With more than 1.8
+/// Keys of a share that are followed at most, with a memory limit of 64 MiB or more: a table of 3.5 MiB. With more than 1.8
 /// million items, some are not followed.
 const KEYS_MAX: usize = 7 << 12;
 
@@ -106,8 +106,16 @@ impl Follower {
         self.courses[worker].heard.fetch_max(heard, Release);
     }
 
+    /// Takes note of a record that was abandoned.
+    pub(crate) fn miss(&self, trace: &Trace, now: impl Fn() -> Tick) {
+        if self.follows(trace.hash()) {
+            let mut shadow = locked(&self.shadow);
+            shadow.forget(trace.hash(), now() + CLOCK_SKEW);
+        }
+    }
+
     /// Whether records of a key with this hash matter.
-    pub(crate) fn follows(&self, hash: u64) -> bool {
+    fn follows(&self, hash: u64) -> bool {
         // What explains a suspicion may arrive when the share's turn is over.
         self.share().holds(hash) || Share::of_number(self.share_seen.load(Relaxed)).holds(hash)
     }

@@ -8,6 +8,8 @@ use super::{Change, Finding, Seen, Suspicion, Tick, Version, earlier, is_over};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     pub(super) known: Known,
+    /// When the turn began, or a record was missed: of commands before, even the versions' ids say nothing about order.
+    since: Tick,
     /// When the record arrived by which it is known. If unknown: only younger records establish anything.
     at: Tick,
     /// Workers that saw what is known, so that what comes from them is later. Workers from 64 on have no bit.
@@ -56,6 +58,7 @@ impl Key {
     pub(super) fn unknown(since: Tick) -> Self {
         Key {
             known: Known::Unknown,
+            since,
             at: since,
             workers: 0,
             vanished: 0,
@@ -67,9 +70,21 @@ impl Key {
         }
     }
 
+    /// What is known no longer holds.
     pub(super) fn forget(&mut self, now: Tick) {
         let known = if self.known == Known::Unknowable { Known::Unknowable } else { Known::Unknown };
-        *self = Key { known, ..Key::unknown(now) };
+        *self = Key { known, since: self.since, ..Key::unknown(now) };
+    }
+
+    /// A record did not arrive.
+    pub(super) fn miss(&mut self, now: Tick) {
+        self.forget(now);
+        self.since = now;
+    }
+
+    /// Whether a command may have taken place before the turn, or before a record that did not arrive.
+    pub(super) fn is_early(&self, seen: &Seen) -> bool {
+        seen.at <= self.since
     }
 
     fn is_known(&self) -> bool {
@@ -109,8 +124,8 @@ impl Key {
         Suspicion { finding, arrived: now, vanished: self.vanished, exptime_min: self.exptime_min }
     }
 
-    /// A record of something that may have happened before the turn. Even the version doesn't say when: an id that a
-    /// client chose before the turn may have been there twice.
+    /// A record of something early. Even the version doesn't say when: an id that a client chose before may have been there
+    /// twice.
     pub(super) fn take_early(&mut self, seen: &Seen, now: Tick) {
         match seen.change {
             Change::Unordered => self.known = Known::Unknowable,
@@ -148,6 +163,7 @@ impl Key {
             };
             *self = Key {
                 known: Known::of(result),
+                since: self.since,
                 at: now,
                 workers: bit(seen.worker),
                 vanished: seen.vanished,

@@ -206,6 +206,8 @@ fn evictions_expiry_and_gaps_explain_what_is_missing() {
     check(0, touch, missed, after, 0);
     check(2_000, touch, missed, after, 0);
     check(0, |shadow| shadow.forget_all(20), missed, after, 0);
+    check(0, |shadow| shadow.forget(KEY, 20), missed, after, 0);
+    check(0, |shadow| shadow.forget(KEY + 1, 20), missed, after, 1);
     check(0, |shadow| shadow.rotate(Share::FIRST.next(), 20), missed, after, 0);
 }
 

@@ -20,6 +20,7 @@ struct Weather {
     evictions: u64,
     flushes: u64,
     drops: u64,
+    abandoned: u64,
     chosen_ids: u64,
     /// Look-ups that lie.
     lies: u64,
@@ -35,6 +36,7 @@ const CALM: Weather = Weather {
     evictions: 5,
     flushes: 0,
     drops: 0,
+    abandoned: 0,
     chosen_ids: 0,
     lies: 0,
     turn: 40_000,
@@ -299,7 +301,11 @@ impl World {
             }
             self.tell_drops(number);
             self.seen += u64::from(self.shadow.share().holds(seen.hash));
-            self.shadow.see(&seen, self.tick);
+            if self.happens(self.weather.abandoned) {
+                self.shadow.forget(seen.hash, self.tick);
+            } else {
+                self.shadow.see(&seen, self.tick);
+            }
             self.tick += u64::from(self.below(3) == 0);
         }
         if self.scan.as_ref().is_some_and(|(_, left)| left.iter().all(|left| *left == 0)) {
@@ -363,6 +369,8 @@ fn without_a_fault_there_is_silence() {
         Weather { chosen_ids: 200, keys: 50, ..CALM },
         Weather { chosen_ids: 20, keys: 50, patience: 400, turn: 4_000, ..CALM },
         Weather { drops: 20, keys: 50, ..CALM },
+        Weather { abandoned: 100, keys: 20, ..CALM },
+        Weather { abandoned: 1_000, chosen_ids: 100, keys: 20, patience: 300, ..CALM },
     ];
     for (index, weather) in weathers.into_iter().enumerate() {
         let mut world = World::new(seed ^ index as u64, weather);

@@ -7,7 +7,7 @@ use guard::{Core, Stratum};
 use hdrhistogram::Histogram;
 
 use crate::placement::Cpus;
-use crate::shadow::{Counts, Follower, Share};
+use crate::shadow::{Counts, Follower, SHARES, Share};
 use crate::shared::{Shared, locked};
 use crate::strata::{self, STRATA};
 use crate::validator::RING_LINES;
@@ -118,7 +118,8 @@ impl Report {
         put("ring_lines", format_args!("{}", self.ring_lines));
         put("ring_lines_waiting", format_args!("{}", self.ring_lines_waiting));
         if let Some((counts, share)) = &self.shadow {
-            put("shadow_share", format_args!("{}", share.number()));
+            put("shadow_share", format_args!("{:.4}", 1.0 / f64::from(SHARES)));
+            put("shadow_turn", format_args!("{}", share.number()));
             put("shadow_keys", format_args!("{}", counts.keys));
             put("shadow_checked", format_args!("{}", counts.checked));
             put("shadow_lost", format_args!("{}", counts.lost));

@@ -191,6 +191,12 @@ fn finish(mut settings: Settings, tcp_given: bool) -> Result<Settings, Refusal> 
             .warnings
             .push("nobody can reach this server: -p is 0, and there is no -s and no port in -l".into());
     }
+    if settings.protect_sync && !settings.records() {
+        let name = settings.protect.name();
+        settings.warnings.push(format!(
+            "--protect-sync has no effect with --protect {name}: no executions are repeated elsewhere"
+        ));
+    }
     let item_bytes = u64::from(settings.item_bytes_max);
     if item_bytes < 1024 {
         return Err(Refusal::usage("Item max size cannot be less than 1024 bytes. Give -I 1k or more."));

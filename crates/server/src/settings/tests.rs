@@ -83,6 +83,7 @@ fn each_flag() {
     check("-p|11300", |s| s.tcp_port = Port::Fixed(11300));
     check("-p|-1", |s| s.tcp_port = Port::Any);
     check("-p|0", |s| s.tcp_port = Port::Off);
+    assert!(run("--protect|sei|--protect-sync").warnings[0].starts_with("--protect-sync has no effect"));
     assert!(run("-p|0").warnings[0].starts_with("nobody can reach this server"));
     for line in ["-p|0|-s|/x", "-p|0|--line-port|1", "-p|0|-l|localhost:1", ""] {
         assert!(run(line).warnings.is_empty(), "{line}");

@@ -107,6 +107,12 @@ impl Replayer {
         Replayer { reader, record: Record::with_room(), confirmer }
     }
 
+    /// The two ends it holds, for somebody who confirms in another way.
+    #[must_use]
+    pub fn into_parts(self) -> (Reader, Confirmer) {
+        (self.reader, self.confirmer)
+    }
+
     /// Takes the next record and has `confirm` say whether it is right: with [`replay`], and whatever else there is to check
     /// in the record (an item's checksum, the reply). `core` is where that happens.
     ///

@@ -7,6 +7,7 @@ use guard::{Core, Stratum};
 use hdrhistogram::Histogram;
 
 use crate::placement::Cpus;
+use crate::replica;
 use crate::shadow::{Counts, Follower, SHARES, Share};
 use crate::shared::{Shared, locked};
 use crate::strata::{self, STRATA};
@@ -31,6 +32,7 @@ pub(crate) struct Report {
     validators: Vec<Core>,
     independence: String,
     shadow: Option<(Counts, Share)>,
+    replica: replica::Report,
 }
 
 /// What is known of some executions.
@@ -83,6 +85,7 @@ impl Report {
             validators,
             independence,
             shadow: shared.follower.as_ref().map(Follower::counts),
+            replica: shared.replica.report(),
         }
     }
 
@@ -128,6 +131,7 @@ impl Report {
             put("shadow_no_room", format_args!("{}", counts.no_room + counts.passed_over));
             put("shadow_forgotten", format_args!("{}", counts.forgotten));
         }
+        self.replica.each(put);
         put("independence", format_args!("{}", self.independence));
         put("worker_cores", format_args!("{}", Cpus(&self.workers)));
         put("validator_cores", format_args!("{}", Cpus(&self.validators)));

@@ -7,7 +7,7 @@ use guard::{Append, Budget, Sampler, Sampling, Seq, Stratum, Tally};
 use store::Hash;
 
 use crate::counters::Counter;
-use crate::settings::{self, Settings};
+use crate::settings::{self, Protect, Settings};
 use crate::shadow::{Follower, Share};
 use crate::strata::{STRATA, risks};
 
@@ -76,7 +76,12 @@ impl Plan {
         let workers = settings.threads.max(1) as usize;
         let spare = cpus.saturating_sub(workers);
         let wanted = workers.div_ceil(WORKERS_PER_VALIDATOR).min(spare.max(1));
-        let validators = settings.validators.map_or(wanted, |count| (count as usize).min(workers));
+        let validators = match settings.validators {
+            // One sends everything to the replica.
+            _ if settings.protect == Protect::Rbv => 1,
+            Some(count) => (count as usize).min(workers),
+            None => wanted,
+        };
         let has_own_core = spare >= validators;
         let percent = settings.validate_budget_percent.unwrap_or(if has_own_core {
             BUDGET_PERCENT_OWN
@@ -114,7 +119,8 @@ impl Recorder {
     pub(crate) fn new(settings: &Settings, plan: &Plan, seed: u64, started: Instant, tally: Tally) -> Self {
         let Plan { has_own_core: is_urgent, budget_ns, .. } = *plan;
         let budget = match settings.validate_share {
-            _ if settings.protect_sync => Budget::Everything,
+            // A replica needs all of it to have the same state.
+            _ if settings.protect_sync || settings.protect == Protect::Rbv => Budget::Everything,
             settings::Share::Auto => Budget::Cost(budget_ns),
             settings::Share::Fixed(share) if share >= 1.0 => Budget::Everything,
             settings::Share::Fixed(share) if share <= 0.0 => Budget::Nothing,

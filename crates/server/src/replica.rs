@@ -1,8 +1,9 @@
 //! A second copy of the state in another process: every command is executed there as well, and the results compared.
 //!
 //! At the server:
-//! * [`dial`]: starting the replica or calling it, and trying again.
+//! * [`shipper`]: takes the place of validators.
 //! * [`parcel`]: records, and what belongs to them.
+//! * [`dial`]: starting the replica or calling it, and trying again.
 //!
 //! At the replica:
 //! * [`service`]: a process that does nothing else.
@@ -11,19 +12,49 @@
 //!
 //! Between them: [`wire`], the frames, and [`link`], the socket.
 
-#[allow(dead_code, reason = "nobody ships records yet")]
 mod dial;
-#[allow(dead_code, reason = "nobody ships records yet")]
 mod link;
 mod mirror;
-#[allow(dead_code, reason = "nobody ships records yet")]
 mod parcel;
 mod service;
+mod shipper;
 mod streams;
 #[cfg(test)]
 mod tests;
-#[allow(dead_code, reason = "nobody ships records yet")]
 mod wire;
+
+use protocol::checked::Announcement;
+
+use crate::settings::Settings;
+use crate::shared::Shared;
+
+use dial::{Caller, Dialer, Whereabouts};
+use wire::{Hello, VERSION};
 
 pub(crate) use mirror::{Made, Mirror, Occasion};
 pub use service::{Place, run};
+pub(crate) use shipper::{Report, Shipper, Standing};
+
+/// Both ends of what gets the replica that the settings ask for.
+pub(crate) fn dialer(settings: &Settings) -> (Caller, Dialer) {
+    dial::dialer(match (&settings.replica, &settings.replica_program) {
+        (Some(address), _) => Whereabouts::Host { address: address.clone() },
+        (None, Some(program)) => Whereabouts::Child { program: program.clone() },
+        (None, None) => Whereabouts::own_child(),
+    })
+}
+
+/// What is said to a replica first.
+pub(crate) fn hello(shared: &Shared) -> Hello {
+    let Shared { settings, store, posts, .. } = shared;
+    Hello {
+        version: VERSION,
+        memory_bytes: settings.memory_bytes,
+        item_bytes_max: settings.item_bytes_max,
+        streams: posts.len() as u16,
+        cas: settings.cas,
+        start_unix: store.start_unix(),
+        checked_flags: settings.checked_values.map_or(0, Announcement::mask),
+        slabs: (settings.slabs.factor, settings.slabs.chunk_bytes_min, settings.slabs.chunk_bytes_max),
+    }
+}

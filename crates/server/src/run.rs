@@ -20,7 +20,8 @@ use crate::error::{Error, Kind};
 use crate::listener::{self, Acceptor, Listener};
 use crate::placement::Division;
 use crate::recorder::{Plan, Recorder};
-use crate::settings::Settings;
+use crate::replica::{self, Shipper};
+use crate::settings::{Protect, Settings};
 use crate::shared::{Post, Shared, Stop};
 use crate::strata::STRATA;
 use crate::sys::{self, Signal, Signals, User};
@@ -110,8 +111,12 @@ impl Server {
             }
             let shared = Arc::clone(&server.shared);
             let store = shared.store.worker(u16::MAX).map_err(failed_store)?;
-            let validator = Validator::new(shared, sources, Arc::clone(bell), store, plan.has_own_core);
             let cores = division.as_ref().map(|division| division.validators.clone());
+            if shared.settings.protect == Protect::Rbv {
+                server.ship(sources, bell, store, plan.has_own_core, cores)?;
+                continue;
+            }
+            let validator = Validator::new(shared, sources, Arc::clone(bell), store, plan.has_own_core);
             server.spawn_on(cores, format!("validator {number}"), move || validator.run())?;
         }
         let shared = Arc::clone(&server.shared);
@@ -120,6 +125,28 @@ impl Server {
         let acceptor = Acceptor::new(Arc::clone(&server.shared), accepting)?;
         server.spawn("listener".into(), move || acceptor.run())?;
         Ok(server)
+    }
+
+    /// Starts what takes the place of validators where there is a replica.
+    fn ship(
+        &mut self,
+        sources: Vec<Source>,
+        bell: &Arc<Bell>,
+        store: store::Worker,
+        has_own_core: bool,
+        cores: Option<Vec<Core>>,
+    ) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        let (caller, dialer) = replica::dialer(&shared.settings);
+        let shipper = Shipper::new(shared, sources, Arc::clone(bell), store, has_own_core, caller);
+        self.spawn_on(cores.clone(), "shipper".into(), move || shipper.run())?;
+        // A child runs where the thread does that starts it.
+        let shared = Arc::clone(&self.shared);
+        let is_stopping =
+            move |shared: &Shared| shared.stop() != Stop::Not && shared.workers_running.load(SeqCst) == 0;
+        self.spawn_on(cores, "dialer".into(), move || {
+            dialer.run(|| replica::hello(&shared), || is_stopping(&shared));
+        })
     }
 
     /// Who is to run where, if that is to be said: validators on cores that no worker uses.
@@ -290,7 +317,7 @@ fn records(
     let needs = store::Needs {
         hurry: Box::new(move || bell.ring(true)),
         patience,
-        order: settings.protect == crate::settings::Protect::Rbv,
+        order: settings.protect == Protect::Rbv,
     };
     let inspector = store.record_into(writer, needs).map_err(failed_store)?;
     let (confirmer, holder) = guard::watermark();

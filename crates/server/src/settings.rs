@@ -123,6 +123,10 @@ pub struct Settings {
     pub protect: Protect,
     /// `--redundancy`: executions of each command with `--protect sei`.
     pub redundancy: u8,
+    /// `--replica`: where the replica is, with `--protect rbv`; a child process when not given.
+    pub replica: Option<String>,
+    /// What is executed as a replica; this program when not given.
+    pub replica_program: Option<PathBuf>,
     /// `--protect-sync`: replies wait until their executions are confirmed.
     pub protect_sync: bool,
     /// `--validators`: threads that repeat executions; `None` for as many as there is room for.
@@ -199,6 +203,8 @@ impl Default for Settings {
             napi_ids: 0,
             protect: Protect::Orthrus,
             redundancy: 2,
+            replica: None,
+            replica_program: None,
             protect_sync: false,
             validators: None,
             validate_share: Share::Auto,
@@ -267,8 +273,10 @@ impl Protect {
             "vanilla" => Ok(Protect::Vanilla),
             "sei" => Ok(Protect::Sei),
             "orthrus" => Ok(Protect::Orthrus),
+            "rbv" => Ok(Protect::Rbv),
             other => {
-                Err(Refusal::value(format!("--protect must be vanilla, sei or orthrus, not \"{other}\"")))
+                let modes = "vanilla, sei, orthrus or rbv";
+                Err(Refusal::value(format!("--protect must be {modes}, not \"{other}\"")))
             }
         }
     }
@@ -293,9 +301,10 @@ impl Settings {
         }
     }
 
-    /// Whether a share of the keys is followed by the shadow index: not where nothing is to be recorded.
+    /// Whether a share of the keys is followed by the shadow index: not where nothing is to be recorded, and not where a
+    /// replica follows all of them.
     pub(crate) fn follows(&self) -> bool {
-        self.records() && self.validate_share != Share::Fixed(0.0)
+        self.protect == Protect::Orthrus && self.validate_share != Share::Fixed(0.0)
     }
 
     /// Whether executions leave records.

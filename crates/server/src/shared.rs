@@ -17,6 +17,7 @@ use crate::integrity::Integrity;
 use crate::listener::Listener;
 use crate::reaction::{Reaction, System};
 use crate::recorder::Coverage;
+use crate::replica::Standing;
 use crate::settings::Settings;
 use crate::shadow::Follower;
 use crate::validator::Validation;
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     /// Keeps validators from looking at anything, for tests.
     pub(crate) validators_paused: Arc<AtomicBool>,
     pub(crate) births: Births,
+    pub(crate) replica: Standing,
     /// Follows a share of the keys; there when executions are recorded.
     pub(crate) follower: Option<Follower>,
     /// When the server was started.
@@ -144,6 +146,7 @@ impl Shared {
             workers_running: AtomicUsize::new(0),
             validators_paused: Arc::default(),
             births: Births::default(),
+            replica: Standing::default(),
             follower,
             started: Instant::now(),
             started_unix: clock.now(),

@@ -51,6 +51,11 @@ pub(crate) fn dialect(stratum: Stratum) -> Option<Dialect> {
     DIALECTS.get(usize::from(stratum.0) / OPS.len()).map(|(dialect, _)| *dialect)
 }
 
+/// Whether the commands of a stratum receive values.
+pub(crate) fn receives(stratum: Stratum) -> bool {
+    matches!(OPS[usize::from(stratum.0) % OPS.len()].0, "put" | "join")
+}
+
 /// The name of a stratum.
 pub(crate) fn name(stratum: usize) -> String {
     match (DIALECTS.get(stratum / OPS.len()), OPS.get(stratum % OPS.len())) {
@@ -82,5 +87,7 @@ mod tests {
         check(Dialect::Line, Op::Delete(Delete::default()), "line-delete");
         assert_eq!(super::dialect(Stratum(STRATA as u8)), None);
         assert_eq!(name(STRATA - 1), "line-arith");
+        assert!(receives(stratum(Dialect::Meta, &Op::Put(Put::set(b"")))));
+        assert!(!receives(stratum(Dialect::Meta, &Op::Delete(Delete::default()))));
     }
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use guard::{
-    Core, Digest, Disagreement, Finding, Kind, Mismatch, Record, Replayer, Site, Step, Stratum, Tally,
+    Core, Digest, Disagreement, Finding, Kind, Mismatch, Record, Replayer, Seq, Site, Step, Stratum, Tally,
 };
 use hdrhistogram::Histogram;
 use store::{Env, Fate, Inspector, Look, Trace};
@@ -30,7 +30,7 @@ use crate::recorder::is_timed;
 use crate::replay::{self, Replay};
 use crate::shared::{Shared, Stop, locked};
 use crate::strata;
-use crate::{shadow, sys};
+use crate::sys;
 
 /// Lines of 64 bytes in one worker's ring: 512 KiB, some thousand records.
 pub(crate) const RING_LINES: usize = 8192;
@@ -131,15 +131,15 @@ pub(crate) struct Validator {
 }
 
 /// What an execution is repeated with.
-struct Desk {
-    shared: Arc<Shared>,
-    /// Only for what is forgotten.
-    store: store::Worker,
+pub(crate) struct Desk {
+    pub(crate) shared: Arc<Shared>,
+    /// Only for what is forgotten, and for a replica's items.
+    pub(crate) store: store::Worker,
     counters: Counters,
     output: Output,
     /// The key that the last command was about.
     key: Vec<u8>,
-    core: Core,
+    pub(crate) core: Core,
     /// When the last execution that was repeated took place.
     at_ns: u64,
     untimed: u32,
@@ -191,7 +191,9 @@ impl Validator {
         if let Some(follower) = &self.shared.follower {
             let mut findings = Vec::new();
             follower.settle(&self.shared, |finding| findings.push(*finding));
-            findings.iter().for_each(|finding| desk.react(finding));
+            for finding in &findings {
+                desk.react(finding.mismatch(), usize::from(finding.worker), finding.hash);
+            }
         }
         count
     }
@@ -221,7 +223,7 @@ impl Validator {
 }
 
 impl Desk {
-    fn new(shared: Arc<Shared>, store: store::Worker) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, store: store::Worker) -> Self {
         Desk {
             shared,
             store,
@@ -265,7 +267,12 @@ impl Desk {
                 }
                 Step::Disagrees(disagreement) => {
                     validation.unseen.fetch_add(1, Relaxed);
-                    self.disagree(&look, &mut source.replayer, disagreement, source.worker);
+                    let record = source.replayer.record().clone();
+                    if self.disagree(&look, &record, disagreement, source.worker) {
+                        source.replayer.release();
+                    } else if source.replayer.refuse().is_err() {
+                        // It stays open, and is tried again with the next batch.
+                    }
                 }
                 Step::Abandoned { .. } | Step::Open => {
                     if source.replayer.refuse().is_err() {
@@ -282,18 +289,18 @@ impl Desk {
             drained();
         }
         validation.waiting_lines.store(source.replayer.load().0, Relaxed);
-        self.wake_worker(source);
+        self.wake_worker(source.worker, source.replayer.confirmed());
         count
     }
 
     /// The worker may sleep because it waits for what was just confirmed.
-    fn wake_worker(&self, source: &Source) {
+    pub(crate) fn wake_worker(&self, worker: usize, confirmed: Seq) {
         // Pairs with the fence of a worker that is going to sleep.
         fence(SeqCst);
-        let awaited = &self.shared.validations[source.worker].awaited;
+        let awaited = &self.shared.validations[worker].awaited;
         let seq = awaited.load(Relaxed);
-        if seq != 0 && source.replayer.confirmed() >= seq && awaited.swap(0, Relaxed) != 0 {
-            self.shared.posts[source.worker].wake();
+        if seq != 0 && confirmed >= seq && awaited.swap(0, Relaxed) != 0 {
+            self.shared.posts[worker].wake();
         }
     }
 
@@ -303,14 +310,23 @@ impl Desk {
     }
 
     fn note_latency(&self, validation: &Validation) {
-        if is_timed(self.at_ns) {
-            let latency_ns = self.shared.tick().saturating_sub(self.at_ns);
+        self.note_latency_since(self.at_ns, validation);
+    }
+
+    pub(crate) fn note_latency_since(&self, at_ns: u64, validation: &Validation) {
+        if is_timed(at_ns) {
+            let latency_ns = self.shared.tick().saturating_sub(at_ns);
             locked(&validation.latency_ns).saturating_record(latency_ns.max(1));
         }
     }
 
     /// Repeats what a record says and compares.
-    fn confirm(&mut self, look: &mut Look<'_>, record: &Record, worker: usize) -> Result<Finding, Mismatch> {
+    pub(crate) fn confirm(
+        &mut self,
+        look: &mut Look<'_>,
+        record: &Record,
+        worker: usize,
+    ) -> Result<Finding, Mismatch> {
         let (trace, reply, command) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
         self.at_ns = trace.at_ns;
         if let Some(words) = record.upcoming() {
@@ -329,7 +345,7 @@ impl Desk {
         Ok(Finding::Agrees)
     }
 
-    fn repeat(&mut self, look: &Look<'_>, record: &Record) -> Result<Fate, Mismatch> {
+    pub(crate) fn repeat(&mut self, look: &Look<'_>, record: &Record) -> Result<Fate, Mismatch> {
         let (trace, reply, command) = Trace::read(record).ok_or_else(|| store::senseless(record))?;
         self.execute(look, record, &trace, reply, command)
     }
@@ -357,14 +373,13 @@ impl Desk {
 
     /// A look-up did not find what it had to. There is no execution that could be repeated to vote on it.
     #[cold]
-    fn react(&mut self, finding: &shadow::Finding) {
+    pub(crate) fn react(&mut self, mismatch: Mismatch, worker: usize, key_hash: u64) {
         let shared = Arc::clone(&self.shared);
-        let worker = usize::from(finding.worker);
         let first_core = Core(shared.validations[worker].worker_core.load(Relaxed) as u16);
         let site = Site { stratum: Stratum(0), first_core, second_core: self.core };
-        let hash = finding.hash.to_le_bytes();
+        let hash = key_hash.to_le_bytes();
         let case = Case {
-            disagreement: Disagreement::new(site, finding.mismatch(), 0..=0),
+            disagreement: Disagreement::new(site, mismatch, 0..=0),
             stratum: "index",
             command: b"",
             keys: &[&hash],
@@ -373,24 +388,24 @@ impl Desk {
             checksum: guard::Checksum::Unknown,
             now: shared.clock.now().into(),
         };
-        let mut entry = Entry { store: &mut self.store, hash: finding.hash };
+        let mut entry = Entry { store: &mut self.store, hash: key_hash };
         shared.reaction.disagreed(&case, &mut entry);
         self.store.idle();
         shared.validations[worker].disagreements.fetch_add(1, Relaxed);
     }
 
-    /// Settles a disagreement: who was wrong, what is forgotten, whether the reply may leave.
+    /// Settles a disagreement: who was wrong, what is forgotten. Whether what was executed first stands, so that the reply
+    /// may leave.
     #[cold]
-    fn disagree(
+    pub(crate) fn disagree(
         &mut self,
         look: &Look<'_>,
-        replayer: &mut Replayer,
+        record: &Record,
         disagreement: Disagreement,
         worker: usize,
-    ) {
+    ) -> bool {
         let shared = Arc::clone(&self.shared);
-        let record = replayer.record().clone();
-        let (trace, command) = match Trace::read(&record) {
+        let (trace, command) = match Trace::read(record) {
             Some((trace, _, command)) if disagreement.kind != Kind::Record => (Some(trace), command),
             _ => (None, &b""[..]),
         };
@@ -417,16 +432,12 @@ impl Desk {
             checksum: if is_damaged { guard::Checksum::WrongNow } else { guard::Checksum::Unknown },
             now: shared.clock.now().into(),
         };
-        let mut again = Again { desk: self, look, record: &record, expected: disagreement.expected };
+        let mut again = Again { desk: self, look, record, expected: disagreement.expected };
         let settled = shared.reaction.disagreed(&case, &mut again);
         // What was forgotten is to be used again, although nothing more is executed here.
         self.store.idle();
         shared.validations[worker].disagreements.fetch_add(1, Relaxed);
-        if settled.keeps {
-            replayer.release();
-        } else if replayer.refuse().is_err() {
-            // It stays open, and is tried again with the next batch.
-        }
+        settled.keeps
     }
 }
 

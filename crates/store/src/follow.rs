@@ -169,6 +169,12 @@ impl Store {
         !vanished.is_settled() || vanished.near(self.hash(key).0) != number
     }
 
+    /// The hash of a key.
+    #[must_use]
+    pub fn number_of(&self, key: &[u8]) -> u64 {
+        self.hash(key).0
+    }
+
     /// Sets up a fence: now.
     #[must_use]
     pub fn fence(&self) -> Fence {
@@ -476,7 +482,8 @@ fn own_change<'a>(
         return Err(flaw(Kind::Outcome, trace.published_exptime.into(), spec.exptime.into()));
     }
     match spec.cas {
-        NewCas::Above(floor) if published.cas <= floor => {
+        // Above the largest there is none: ids begin anew.
+        NewCas::Above(floor) if published.cas <= floor && floor != u64::MAX => {
             return Err(flaw(Kind::Outcome, published.cas, floor));
         }
         NewCas::Exactly(asked) if published.cas != asked => {

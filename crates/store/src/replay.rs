@@ -97,6 +97,12 @@ impl Look<'_> {
         }
     }
 
+    /// Whether what a record points to can be read, although its turn has not come.
+    #[must_use]
+    pub fn has(&self, trace: &Trace) -> bool {
+        trace.epoch >= self.floor
+    }
+
     /// Ends it, with all records seen or not. Whether there may be more.
     pub fn end(self, is_drained: bool) -> bool {
         let more = self.inspector.lease.end(self.seen, is_drained);
@@ -109,6 +115,12 @@ impl Look<'_> {
     pub fn received(&self, trace: &Trace, mode: PutMode, len: usize) -> &[u8] {
         let Some(Ok(item)) = trace.published.map(|location| self.item(location)) else { return &[] };
         part_received(item.value(), mode, len)
+    }
+
+    /// The value of the item that was published, if one was.
+    #[must_use]
+    pub fn published_value(&self, trace: &Trace) -> &[u8] {
+        trace.published.and_then(|location| self.item(location).ok()).map_or(&[], Item::value)
     }
 
     /// The keys of the items that were found and published.
@@ -262,7 +274,8 @@ impl Look<'_> {
         agree(
             Kind::Outcome,
             match spec.cas {
-                NewCas::Above(floor) => cas > floor || !store.options.cas,
+                // Above the largest there is none: ids begin anew.
+                NewCas::Above(floor) => cas > floor || floor == u64::MAX || !store.options.cas,
                 NewCas::Exactly(asked) => cas == asked,
             },
         )?;

@@ -4,16 +4,19 @@
 //! owner to limit, by looking at [`Link::queued`] before adding to it.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::wire::{BadFrame, Frame, GREETING_BYTES_MAX, HEAD_BYTES, Refused};
+use super::wire::{BadFrame, Frame, GREETING_BYTES_MAX, Refused};
 use crate::driver::{self, Moved};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 256 << 10;
+
+/// With less room than this, more is made.
+const ROOM_MIN: usize = 64 << 10;
 
 /// A buffer larger than this is given back when it is empty.
 const KEPT_BYTES_MAX: usize = 4 << 20;
@@ -67,25 +70,25 @@ pub(crate) struct Link {
     out: Vec<u8>,
     /// How many bytes of `out` were sent.
     sent: usize,
+    /// Room for what arrives; what of it has arrived lies between the two marks.
     input: Vec<u8>,
-    /// How many bytes of `input` were given out as frames.
+    /// Up to where it was given out as frames.
     used: usize,
+    /// Up to where it was read.
+    filled: usize,
     body_max: usize,
 }
 
 impl Link {
     /// For a socket that does not block. Only a greeting is understood until [`Link::agree`].
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        Link { socket, out: Vec::new(), sent: 0, input: Vec::new(), used: 0, body_max: GREETING_BYTES_MAX }
+        let (out, input) = (Vec::new(), Vec::new());
+        Link { socket, out, sent: 0, input, used: 0, filled: 0, body_max: GREETING_BYTES_MAX }
     }
 
     /// From now on frames may be so long.
     pub(crate) fn agree(&mut self, body_max: usize) {
         self.body_max = body_max;
-    }
-
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 
     /// Where frames are appended.
@@ -99,7 +102,8 @@ impl Link {
     }
 
     /// Memory it holds.
-    pub(crate) fn held_bytes(&self) -> usize {
+    #[cfg(test)]
+    fn held_bytes(&self) -> usize {
         self.out.capacity() + self.input.capacity()
     }
 
@@ -125,32 +129,43 @@ impl Link {
             }
         }
         self.sent = 0;
-        empty(&mut self.out);
+        self.out.clear();
+        give_back(&mut self.out);
         Ok(total)
     }
 
     /// Reads once what has arrived; how many bytes. All frames that are there should have been taken before.
     pub(crate) fn receive(&mut self) -> Result<usize, Lost> {
-        self.input.drain(..self.used);
-        self.used = 0;
-        let before = self.input.len();
-        if before == 0 {
-            empty(&mut self.input);
-        }
-        self.input.resize(before + READ_BYTES, 0);
-        let moved = driver::read(&self.socket, &mut self.input[before..]);
-        let count = if let Moved::Bytes(count) = moved { count } else { 0 };
-        self.input.truncate(before + count);
-        match moved {
-            Moved::Bytes(_) | Moved::Blocked => Ok(count),
+        self.make_room();
+        match driver::read(&self.socket, &mut self.input[self.filled..]) {
+            Moved::Bytes(count) => {
+                self.filled += count;
+                Ok(count)
+            }
+            Moved::Blocked => Ok(0),
             Moved::End => Err(Lost::Ended),
             Moved::Broken => Err(Lost::Broken),
         }
     }
 
+    /// Makes room for [`ROOM_MIN`] bytes to be read at least.
+    fn make_room(&mut self) {
+        if self.used == self.filled {
+            (self.used, self.filled) = (0, 0);
+            give_back(&mut self.input);
+        }
+        if self.input.len() - self.filled < ROOM_MIN {
+            self.input.copy_within(self.used..self.filled, 0);
+            (self.used, self.filled) = (0, self.filled - self.used);
+        }
+        if self.input.len() - self.filled < ROOM_MIN {
+            self.input.resize(self.filled + READ_BYTES, 0);
+        }
+    }
+
     /// The next frame that has arrived as a whole.
     pub(crate) fn next(&mut self) -> Result<Option<Frame<'_>>, Lost> {
-        let Some((frame, length)) = Frame::decode(&self.input[self.used..], self.body_max)? else {
+        let Some((frame, length)) = Frame::decode(&self.input[self.used..self.filled], self.body_max)? else {
             return Ok(None);
         };
         self.used += length;
@@ -194,17 +209,11 @@ impl Link {
     }
 }
 
-/// Empties a buffer, and gives it back if it is large.
-fn empty(buffer: &mut Vec<u8>) {
-    buffer.clear();
+/// Gives a buffer back that is large and not needed.
+fn give_back(buffer: &mut Vec<u8>) {
     if buffer.capacity() > KEPT_BYTES_MAX {
         *buffer = Vec::new();
     }
-}
-
-/// Bytes that a frame takes whose body has so many.
-pub(crate) const fn frame_bytes(body_bytes: usize) -> usize {
-    HEAD_BYTES + body_bytes
 }
 
 #[cfg(test)]

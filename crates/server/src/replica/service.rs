@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use guard::{Core, Digest, Kind, Mismatch, Turn};
+use protocol::checked::Announcement;
 use store::{Follower, Store, StoreOptions, Trace};
 
 use super::link::{Link, Lost};
@@ -22,9 +23,12 @@ use crate::error::Error;
 use crate::execute::Executor;
 use crate::output::{Mark, Output};
 use crate::replay::{self, Replay};
-use crate::settings::{Settings, Slabs};
+use crate::settings::{Protect, Settings, Slabs};
 use crate::shared::Shared;
 use crate::{strata, sys};
+
+/// Stands for the cores of a replica on another machine, whose numbers mean nothing to its server.
+pub(super) const ELSEWHERE: Core = Core(u16::MAX);
 
 /// How often memory is looked after.
 const MAINTENANCE: Duration = Duration::from_millis(100);
@@ -53,7 +57,10 @@ pub fn run(place: &Place, memory_bytes: Option<u64>) -> Result<(), Error> {
         Place::Inherited(descriptor) => {
             sys::die_with_parent().map_err(Error::system("cannot be told of the server's end"))?;
             let socket = sys::inherited(*descriptor).map_err(Error::system("--fd: cannot use the socket"))?;
-            serve(socket, memory_bytes);
+            let lost = serve(socket, memory_bytes, true);
+            if let Lost::Bad(bad) = lost {
+                tell(&format!("what the server sent: {bad}"));
+            }
             Ok(())
         }
         Place::Listen(address) => {
@@ -65,7 +72,7 @@ pub fn run(place: &Place, memory_bytes: Option<u64>) -> Result<(), Error> {
                 let (stream, caller) =
                     listener.accept().map_err(Error::system("cannot accept connections"))?;
                 if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_ok() {
-                    let lost = serve(stream.into(), memory_bytes);
+                    let lost = serve(stream.into(), memory_bytes, false);
                     tell(&format!("the server at {caller} is gone: {lost}"));
                 }
             }
@@ -85,9 +92,9 @@ fn tell(text: &str) {
 }
 
 /// Is a server's replica until the connection ends; why it did.
-fn serve(socket: OwnedFd, memory_bytes: Option<u64>) -> Lost {
+fn serve(socket: OwnedFd, memory_bytes: Option<u64>, is_here: bool) -> Lost {
     let mut link = Link::new(socket);
-    match greet(&mut link, memory_bytes) {
+    match greet(&mut link, memory_bytes, is_here) {
         Ok(mut session) => loop {
             if let Err(lost) = session.turn(&mut link) {
                 return lost;
@@ -107,12 +114,19 @@ struct Session {
     streams: Streams,
     desk: Desk,
     ping: u64,
+    /// Whether the server is on this machine.
+    is_here: bool,
     /// What may wait in the streams at most.
     held_bytes_max: usize,
     began: Instant,
     /// When the server was heard last.
     heard: Instant,
     maintained: Instant,
+}
+
+/// The flag of checked values that a mask stands for, if it stands for one.
+fn announcement(mask: u32) -> Option<Announcement> {
+    Announcement::new(mask.trailing_zeros()).filter(|announcement| announcement.mask() == mask)
 }
 
 /// What commands are executed with.
@@ -126,7 +140,7 @@ struct Desk {
 }
 
 /// Hears the server's greeting and answers.
-fn greet(link: &mut Link, memory_bytes: Option<u64>) -> Result<Session, Lost> {
+fn greet(link: &mut Link, memory_bytes: Option<u64>, is_here: bool) -> Result<Session, Lost> {
     let hello = match link.ask(PATIENCE, || false, Hello::decode) {
         Err(Lost::Bad(_)) => return Err(Lost::Stranger),
         heard => heard?,
@@ -139,7 +153,7 @@ fn greet(link: &mut Link, memory_bytes: Option<u64>) -> Result<Session, Lost> {
     if hello.version != VERSION {
         answer(Some(Refused::Version))?;
     }
-    let Some(session) = Session::new(&hello, memory_bytes) else {
+    let Some(session) = Session::new(&hello, memory_bytes, is_here) else {
         answer(Some(Refused::Memory))?;
         return Err(Lost::Refused(Refused::Memory));
     };
@@ -150,7 +164,7 @@ fn greet(link: &mut Link, memory_bytes: Option<u64>) -> Result<Session, Lost> {
 
 impl Session {
     /// None when the memory can't be had.
-    fn new(hello: &Hello, memory_bytes: u64) -> Option<Self> {
+    fn new(hello: &Hello, memory_bytes: u64, is_here: bool) -> Option<Self> {
         let options = StoreOptions {
             memory_bytes,
             item_bytes_max: hello.item_bytes_max.checked_add(store::NOTE_BYTES)?,
@@ -158,6 +172,7 @@ impl Session {
             workers_max: 2,
             // It follows the server's ids, whether they are shown or not.
             cas: true,
+            sealed_flags: hello.checked_flags,
             start_unix: hello.start_unix,
             ..StoreOptions::default()
         };
@@ -169,6 +184,9 @@ impl Session {
             memory_bytes,
             item_bytes_max: hello.item_bytes_max,
             cas: hello.cas,
+            // Nothing is recorded here, and nothing followed.
+            protect: Protect::Vanilla,
+            checked_values: announcement(hello.checked_flags),
             slabs: Slabs { factor, chunk_bytes_min, chunk_bytes_max, ..Slabs::default() },
             ..Settings::default()
         };
@@ -187,6 +205,7 @@ impl Session {
                 key: Vec::new(),
             },
             ping: 0,
+            is_here,
             // Twice for what is not full, and the one parcel that may be larger than the window.
             held_bytes_max: 2 * WINDOW_BYTES + 2 * hello.body_max(),
             began: now,
@@ -264,10 +283,10 @@ impl Session {
 
     /// Executes what can be executed, and says how far that is; how long until it should be tried again.
     fn execute(&mut self, answers: &mut Vec<u8>) -> Option<Duration> {
-        let Session { mirror, streams, desk, .. } = self;
+        let Session { mirror, streams, desk, is_here, .. } = self;
         let retry = streams.run(&mut Run {
             now: self.began.elapsed(),
-            core: Core(sys::current_cpu()),
+            core: if *is_here { Core(sys::current_cpu()) } else { ELSEWHERE },
             mirror,
             confirm: &mut |mirror, next| desk.confirm(mirror, next),
             tell: &mut |progress| progress.append(answers),

@@ -213,6 +213,8 @@ pub(crate) struct Hello {
     pub(crate) cas: bool,
     /// When the server's store was opened, by its clock: access times count from there.
     pub(crate) start_unix: u32,
+    /// Flags of values that end with a checksum of the client's; 0 for none.
+    pub(crate) checked_flags: u32,
     /// What slab classes are made up from, which one answer shows: growth factor, smallest and largest chunk.
     pub(crate) slabs: (f64, u32, u32),
 }
@@ -229,6 +231,7 @@ impl Hello {
             body.extend_from_slice(&self.streams.to_le_bytes());
             body.push(if self.cas { HAS_CAS } else { 0 });
             body.extend_from_slice(&self.start_unix.to_le_bytes());
+            body.extend_from_slice(&self.checked_flags.to_le_bytes());
             let (factor, chunk_bytes_min, chunk_bytes_max) = self.slabs;
             body.extend_from_slice(&factor.to_le_bytes());
             body.extend_from_slice(&chunk_bytes_min.to_le_bytes());
@@ -250,11 +253,11 @@ impl Hello {
             return Ok(Hello { version, ..Hello::default() });
         }
         let (memory_bytes, item_bytes_max, streams) = (fields.u64()?, fields.u32()?, fields.u16()?);
-        let (bits, start_unix) = (fields.u8()?, fields.u32()?);
+        let (bits, start_unix, checked_flags) = (fields.u8()?, fields.u32()?, fields.u32()?);
         let slabs = (f64::from_bits(fields.u64()?), fields.u32()?, fields.u32()?);
         fields.end()?;
         let cas = bits & HAS_CAS != 0;
-        Ok(Hello { version, memory_bytes, item_bytes_max, streams, cas, start_unix, slabs })
+        Ok(Hello { version, memory_bytes, item_bytes_max, streams, cas, start_unix, checked_flags, slabs })
     }
 
     /// The longest body after the greeting: a batch and one value of any size.
@@ -581,6 +584,7 @@ mod tests {
             streams: 4,
             cas: true,
             start_unix: 77,
+            checked_flags: 1 << 31,
             slabs: (1.25, 48, 512),
         }
     }

@@ -18,9 +18,10 @@ pub(super) const PROTECTION: &[Flag] = &[
         argument: Some("<mode>"),
         help: "how commands on user data are executed: vanilla, once; sei, several times on the same core, later \
                ones by other routines, compared and voted on before anything is changed or sent; orthrus, once, \
-               and again by a validator on another core",
+               and again by a validator on another core; rbv, once, and again by a replica, another process with a \
+               second copy of the cache",
         default: Some("orthrus"),
-        limit: Some("vanilla, sei or orthrus"),
+        limit: Some("vanilla, sei, orthrus or rbv"),
         here: Own,
         action: Set(|s, v| Protect::parse(v).map(|protect| s.protect = protect)),
     },
@@ -36,9 +37,22 @@ pub(super) const PROTECTION: &[Flag] = &[
     },
     Flag {
         short: None,
+        long: "replica",
+        argument: Some("<host:port>"),
+        help: "with --protect rbv, where veracache replica --listen runs; by default, a child process is started",
+        default: None,
+        limit: None,
+        here: Own,
+        action: Set(|s, v| {
+            s.replica = Some(v.to_owned());
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
         long: "protect-sync",
         argument: None,
-        help: "with --protect orthrus, replies wait until their executions are confirmed, so that no wrong one leaves",
+        help: "with --protect orthrus or rbv, replies wait until their executions are confirmed, so that no wrong one leaves",
         default: None,
         limit: None,
         here: Own,
@@ -51,7 +65,7 @@ pub(super) const PROTECTION: &[Flag] = &[
         short: None,
         long: "validators",
         argument: Some("<num>"),
-        help: "threads that repeat executions; by default one for four workers, as far as there are cores for them",
+        help: "threads that repeat executions, with --protect orthrus; by default one for four workers, as far as there are cores for them",
         default: None,
         limit: Some("1 to 64"),
         here: Own,

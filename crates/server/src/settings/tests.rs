@@ -138,6 +138,9 @@ fn each_flag() {
     check("--validate-share=auto|--validate-budget=7", |s| s.validate_budget_percent = Some(7));
     check("--protect-sync|--validators|2", |s| (s.protect_sync, s.validators) = (true, Some(2)));
     check("--protect|sei", |s| s.protect = Protect::Sei);
+    check("--protect|rbv|--replica|host:11311", |s| {
+        (s.protect, s.replica) = (Protect::Rbv, Some("host:11311".into()));
+    });
     check("--protect=sei|--redundancy=5", |s| (s.protect, s.redundancy) = (Protect::Sei, 5));
     check("--scrub|0", |s| s.scrub_items_per_second = 0);
     check("--scrub=100000000", |s| s.scrub_items_per_second = 100_000_000);
@@ -279,7 +282,7 @@ fn refusals() {
         ("-f|1", 1, "Factor must be a number greater than 1"),
         ("-f|nan", 1, "Factor must be"),
         ("--validate-share|2", 1, "--validate-share must be auto, or from 0 to 1, not \"2\""),
-        ("--protect|more", 1, "--protect must be vanilla, sei or orthrus, not \"more\""),
+        ("--protect|more", 1, "--protect must be vanilla, sei, orthrus or rbv, not \"more\""),
         ("--redundancy|1", 1, "--redundancy must be a number from 2 to 16"),
         ("--on-corruption|panic", 1, "--on-corruption must be log, evict, quarantine or exit, not \"panic\""),
         ("--checked-values-flag|32", 1, "--checked-values-flag must be a number from 0 to 31"),

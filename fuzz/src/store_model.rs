@@ -5,14 +5,17 @@
 //! expiry time, cas id, mark or access that the model has not. Bytes are taken for programs; all bytes are one.
 
 mod expected;
+#[path = "../../crates/store/tests/common/hand.rs"]
+pub mod hand;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use expected::{Circumstances, Entry};
+use hand::{Hand, Mode};
 use store::{
     Answer, Arith, Cursor, Delete, Direction, Draft, Env, Exptime, Fetch, Op, Pinned, Put, PutMode, Request,
-    Status, Store, StoreOptions, View, Worker,
+    Status, Store, StoreOptions, View,
 };
 
 const START: u32 = 1_700_000_000;
@@ -28,6 +31,7 @@ const DRAFTS_MAX: usize = 3;
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub options: StoreOptions,
+    pub mode: Mode,
     pub keys: usize,
     pub value_bytes_max: usize,
     /// After so many commands the structures are checked.
@@ -42,6 +46,8 @@ pub struct Outcome {
     pub commands: u64,
     pub forgotten: u64,
     pub out_of_memory: u64,
+    /// Commands whose records agree.
+    pub validated: u64,
 }
 
 /// Panics if something does not hold; the first bytes choose the shape.
@@ -54,11 +60,11 @@ pub fn check(data: &[u8]) {
         evict: bytes.below(4) != 0,
         cas: bytes.below(8) != 0,
         hash_power: bytes.pick(&[None, Some(7)]),
-        redundancy: bytes.pick(&[1, 1, 2, 3]),
         ..StoreOptions::default()
     };
     let shape = Shape {
         options,
+        mode: bytes.pick(&[Mode::Vanilla, Mode::Sei(2), Mode::Sei(3), Mode::Orthrus]),
         keys: bytes.pick(&[3, 40, 1_000, 60_000]),
         value_bytes_max: bytes.pick(&[50, 1_000, 20_000, 300_000]),
         check_every: 64,
@@ -179,7 +185,7 @@ struct Arriving {
 struct Run<'s> {
     shape: &'s Shape,
     store: Arc<Store>,
-    workers: [Worker; WORKERS],
+    workers: [Hand; WORKERS],
     entries: BTreeMap<Vec<u8>, Entry>,
     env: Env,
     /// When a flush was ordered for; 0 for never.
@@ -197,8 +203,8 @@ struct Run<'s> {
 impl<'s> Run<'s> {
     fn new(shape: &'s Shape) -> Self {
         let options = StoreOptions { start_unix: START, workers_max: WORKERS, ..shape.options.clone() };
-        let store = Store::new(options).expect("address space");
-        let workers = std::array::from_fn(|core| store.worker(core as u16).expect("a place"));
+        let store = Store::new(shape.mode.options(options)).expect("address space");
+        let workers = std::array::from_fn(|core| Hand::new(&store, core as u16, shape.mode));
         let env = store.env(START + 10);
         Run {
             shape,
@@ -220,7 +226,7 @@ impl<'s> Run<'s> {
     fn step(&mut self, bytes: &mut Bytes<'_>) {
         if self.outcome.commands.is_multiple_of(LINGERING_MAX) {
             // While one lingers, others that lack room wait for it in vain, and programs take long.
-            self.workers.iter_mut().for_each(Worker::idle);
+            self.workers.iter_mut().for_each(Hand::idle);
             self.is_lingering = [false; WORKERS];
         }
         let which = bytes.next();
@@ -507,11 +513,12 @@ impl<'s> Run<'s> {
         for (value, pinned) in self.pins.drain(..) {
             assert!(*pinned == *value, "what is pinned stays as it is");
         }
+        self.outcome.validated = self.workers.iter_mut().map(|worker| worker.settle().agreed).sum();
         assert_eq!(self.store.stats().crc_mismatches, 0);
         assert_eq!(self.store.take_disagreements(), []);
         self.store.flush();
         self.wait_until(self.env.now + 1);
-        self.workers.iter_mut().for_each(Worker::idle);
+        self.workers.iter_mut().for_each(Hand::idle);
         while self.store.maintain(&self.env, 64) {}
         self.check_structures();
         assert_eq!((self.store.stats().items, self.store.stats().live_bytes), (0, 0), "all was flushed");

@@ -2,31 +2,33 @@
 
 #![cfg(not(loom))]
 
+#[path = "common/hand.rs"]
+mod hand;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use store::{
-    Delete, Env, Exptime, Fetch, Op, Put, PutMode, Request, Status, Store, StoreOptions, Token, Worker,
-};
+use hand::{Hand, Mode};
+use store::{Delete, Env, Exptime, Fetch, Op, Put, PutMode, Request, Status, Store, StoreOptions, Token};
 
 const NOW: u32 = 1_700_000_000;
 
 /// A hang is a failure; nothing here takes nearly as long.
 const HANG: Duration = Duration::from_secs(60);
 
-fn store(megabytes: u64, evict: bool) -> (Arc<Store>, Worker, Env) {
-    let options = StoreOptions {
+fn store(mode: Mode, megabytes: u64, evict: bool) -> (Arc<Store>, Hand, Env) {
+    let options = mode.options(StoreOptions {
         memory_bytes: megabytes << 20,
         evict,
         start_unix: NOW,
         seed: 7,
         ..StoreOptions::default()
-    };
+    });
     let store = Store::new(options).expect("address space");
-    let worker = store.worker(0).expect("a place");
+    let worker = Hand::new(&store, 0, mode);
     let env = store.env(NOW + 1);
     (store, worker, env)
 }
@@ -44,19 +46,34 @@ fn put(value: &[u8]) -> Op<'_> {
     })
 }
 
-fn set(worker: &mut Worker, key: &str, value: &[u8], env: &Env) -> Status {
+fn set(worker: &mut Hand, key: &str, value: &[u8], env: &Env) -> Status {
     worker.execute(&Request { key: key.as_bytes(), op: put(value) }, env).status
 }
 
-fn has(worker: &mut Worker, key: &str, env: &Env) -> bool {
+fn has(worker: &mut Hand, key: &str, env: &Env) -> bool {
     let get = Request { key: key.as_bytes(), op: Op::Fetch(Fetch::default()) };
     worker.execute(&get, env).status == Status::Hit
 }
 
+in_every_mode!(
+    a_flush_is_not_undone_by_maintenance,
+    an_item_as_large_as_a_segment_stays_within_it,
+    large_puts_end_at_every_charge,
+    large_items_that_were_all_read_make_room,
+    large_appends_of_drafts_do_not_leak,
+    without_eviction_everything_stored_stays,
+    a_put_that_ends_after_a_flush_survives_it,
+    a_token_is_won_by_the_first_also_when_memory_is_full,
+    a_pinned_empty_value_holds_its_own_segment,
+    an_expiry_time_given_without_a_trace_leaves_the_last_access,
+    the_cas_id_after_the_largest_is_not_zero,
+    a_flush_is_not_undone_by_a_command_on_its_way,
+    what_is_flushed_is_given_back,
+);
+
 /// Maintenance moved what was flushed, by an environment from before the flush, to a segment younger than the flush.
-#[test]
-fn a_flush_is_not_undone_by_maintenance() {
-    let (store, mut worker, before) = store(2, true);
+fn a_flush_is_not_undone_by_maintenance(mode: Mode) {
+    let (store, mut worker, before) = store(mode, 2, true);
     let keys: Vec<String> = (0..100_000)
         .map(|number| format!("key{number}"))
         .take_while(|key| {
@@ -74,9 +91,8 @@ fn a_flush_is_not_undone_by_maintenance() {
 }
 
 /// A large item of exactly a segment was moved like a small one, grew by a cas id, and wrote into its neighbour.
-#[test]
-fn an_item_as_large_as_a_segment_stays_within_it() {
-    let (store, mut worker, env) = store(64, true);
+fn an_item_as_large_as_a_segment_stays_within_it(mode: Mode) {
+    let (store, mut worker, env) = store(mode, 64, true);
     let mut put_and_read = |key: String, bytes: usize| {
         assert_eq!(set(&mut worker, &key, &vec![7; bytes], &env), Status::Stored);
         has(&mut worker, &key, &env);
@@ -96,14 +112,13 @@ fn an_item_as_large_as_a_segment_stays_within_it() {
 }
 
 /// Room was made for the bytes of a large item, but taken for the bytes of its pages: a put could wait for ever.
-#[test]
-fn large_puts_end_at_every_charge() {
+fn large_puts_end_at_every_charge(mode: Mode) {
     for charge in [0, 1000, 2000, 3000, 4000] {
         let (done, is_done) = mpsc::channel();
         thread::spawn(move || {
-            let (store, mut worker, env) = store(8, true);
+            let (store, mut worker, env) = store(mode, 8, true);
             store.charge(charge);
-            for number in 0..3000 {
+            for number in 0..1500 {
                 let value = vec![1; 66_000 + number * 977 % 100_000];
                 assert_eq!(set(&mut worker, &format!("key{number}"), &value, &env), Status::Stored);
             }
@@ -114,9 +129,8 @@ fn large_puts_end_at_every_charge() {
 }
 
 /// Large items that were all read went round one by one, and there were more of them than attempts to make room.
-#[test]
-fn large_items_that_were_all_read_make_room() {
-    let (_store, mut worker, env) = store(64, true);
+fn large_items_that_were_all_read_make_room(mode: Mode) {
+    let (_store, mut worker, env) = store(mode, 64, true);
     for number in 0..3000 {
         let key = format!("key{number}");
         assert_eq!(set(&mut worker, &key, &[1; 66_000], &env), Status::Stored, "{key}");
@@ -125,9 +139,8 @@ fn large_items_that_were_all_read_make_room() {
 }
 
 /// The run that an append with a draft wrote to was never sealed: nothing could evict it, and nothing freed it.
-#[test]
-fn large_appends_of_drafts_do_not_leak() {
-    let (store, mut worker, env) = store(64, true);
+fn large_appends_of_drafts_do_not_leak(mode: Mode) {
+    let (store, mut worker, env) = store(mode, 64, true);
     for number in 0..2000 {
         let key = format!("key{}", number % 10);
         assert_eq!(set(&mut worker, &key, &[1; 100], &env), Status::Stored);
@@ -141,9 +154,8 @@ fn large_appends_of_drafts_do_not_leak() {
 }
 
 /// Compaction evicted where nothing may be evicted.
-#[test]
-fn without_eviction_everything_stored_stays() {
-    let (store, mut worker, env) = store(8, false);
+fn without_eviction_everything_stored_stays(mode: Mode) {
+    let (store, mut worker, env) = store(mode, 8, false);
     let mut keys = Vec::new();
     for number in 0.. {
         let key = format!("key{number}");
@@ -168,10 +180,9 @@ fn without_eviction_everything_stored_stays() {
 }
 
 /// A draft was written to a segment from before the flush, and flushed with it.
-#[test]
-fn a_put_that_ends_after_a_flush_survives_it() {
+fn a_put_that_ends_after_a_flush_survives_it(mode: Mode) {
     for bytes in [5_000, 100_000] {
-        let (store, mut worker, env) = store(8, true);
+        let (store, mut worker, env) = store(mode, 8, true);
         let mut draft = worker.draft(b"key", bytes, &env).expect("room");
         draft.buffer().fill(3);
         store.flush();
@@ -185,9 +196,8 @@ fn a_put_that_ends_after_a_flush_survives_it() {
 }
 
 /// The token was given away before there was room for the item's new place, and once more after.
-#[test]
-fn a_token_is_won_by_the_first_also_when_memory_is_full() {
-    let (_store, mut worker, env) = store(2, true);
+fn a_token_is_won_by_the_first_also_when_memory_is_full(mode: Mode) {
+    let (_store, mut worker, env) = store(mode, 2, true);
     for number in 0..40_000 {
         let key = format!("key{number}");
         assert_eq!(set(&mut worker, &key, &[1; 100], &env), Status::Stored);
@@ -202,9 +212,8 @@ fn a_token_is_won_by_the_first_also_when_memory_is_full() {
 }
 
 /// An empty value at the end of a segment has the address of the next segment, which must not be the one pinned.
-#[test]
-fn a_pinned_empty_value_holds_its_own_segment() {
-    let (store, mut worker, env) = store(8, true);
+fn a_pinned_empty_value_holds_its_own_segment(mode: Mode) {
+    let (store, mut worker, env) = store(mode, 8, true);
     let mut pins = Vec::new();
     // 16 bytes of header and 16 of key: segments are filled to the last byte.
     for number in 0..5000 {
@@ -220,9 +229,8 @@ fn a_pinned_empty_value_holds_its_own_segment() {
 
 /// An item that had never been fetched, written anew for an expiry time by a fetch that leaves no trace, had one: its
 /// last access was said to be then.
-#[test]
-fn an_expiry_time_given_without_a_trace_leaves_the_last_access() {
-    let (store, mut worker, env) = store(8, true);
+fn an_expiry_time_given_without_a_trace_leaves_the_last_access(mode: Mode) {
+    let (store, mut worker, env) = store(mode, 8, true);
     assert_eq!(set(&mut worker, "key", b"value", &env), Status::Stored);
     let later = store.env(env.now + 100);
     for touch in [Some(Exptime(1000)), None] {
@@ -233,9 +241,8 @@ fn an_expiry_time_given_without_a_trace_leaves_the_last_access() {
 }
 
 /// After the largest cas id, which a client may ask for, came 0: the id that the binary protocol takes for none.
-#[test]
-fn the_cas_id_after_the_largest_is_not_zero() {
-    let (_store, mut worker, env) = store(8, true);
+fn the_cas_id_after_the_largest_is_not_zero(mode: Mode) {
+    let (_store, mut worker, env) = store(mode, 8, true);
     let mut put_above = |largest: u64| {
         let Op::Put(options) = put(b"value") else { unreachable!("it is a put") };
         let asking = Op::Put(Put { new_cas: Some(largest), ..options });
@@ -251,22 +258,21 @@ fn the_cas_id_after_the_largest_is_not_zero() {
 
 /// An append, or a touch that writes the item anew, saw the item before a flush and wrote it after: to a segment younger
 /// than the flush, where it was alive again.
-#[test]
-fn a_flush_is_not_undone_by_a_command_on_its_way() {
+fn a_flush_is_not_undone_by_a_command_on_its_way(mode: Mode) {
     let touched = Op::Fetch(Fetch { touch: Some(Exptime(1000)), ..Fetch::default() });
     let Op::Put(options) = put(b"more") else { unreachable!("it is a put") };
     for op in [Op::Put(Put { mode: PutMode::Append, ..options }), touched] {
-        let (store, mut worker, _env) = store(8, true);
+        let (store, mut worker, _env) = store(mode, 8, true);
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut other = store.worker(1).expect("a place");
+                let mut other = Hand::new(&store, 1, mode);
                 while !done.load(Ordering::Relaxed) {
                     other.execute(&Request { key: b"key", op }, &store.env(NOW + 1));
                     other.idle();
                 }
             });
-            let rounds = 20_000;
+            let rounds = 10_000;
             let undone = (0..rounds).find(|_| {
                 set(&mut worker, "key", b"value", &store.env(NOW + 1));
                 store.flush();
@@ -281,9 +287,8 @@ fn a_flush_is_not_undone_by_a_command_on_its_way() {
 }
 
 /// Maintenance kept the segments open that it moves survivors to; what was flushed in them stayed, and was counted.
-#[test]
-fn what_is_flushed_is_given_back() {
-    let (store, mut worker, env) = store(2, true);
+fn what_is_flushed_is_given_back(mode: Mode) {
+    let (store, mut worker, env) = store(mode, 2, true);
     for number in 0..40_000 {
         let key = format!("key{number}");
         assert_eq!(set(&mut worker, &key, &[1; 100], &env), Status::Stored);

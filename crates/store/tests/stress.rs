@@ -4,13 +4,15 @@
 
 mod common;
 
+#[path = "common/hand.rs"]
+mod hand;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{Random, seed};
-use store::{
-    Cursor, Delete, Exptime, Fetch, Op, Pinned, Put, PutMode, Request, Status, Store, StoreOptions, Worker,
-};
+use hand::{Hand, Mode};
+use store::{Cursor, Delete, Exptime, Fetch, Op, Pinned, Put, PutMode, Request, Status, Store, StoreOptions};
 
 const START: u32 = 1_700_000_000;
 
@@ -40,8 +42,8 @@ struct Load {
     flushes: bool,
 }
 
-struct Hand<'a> {
-    worker: Worker,
+struct Thread<'a> {
+    worker: Hand,
     random: Random,
     load: &'a Load,
     clock: &'a AtomicU64,
@@ -49,7 +51,7 @@ struct Hand<'a> {
     hits: u64,
 }
 
-impl Hand<'_> {
+impl Thread<'_> {
     fn run(&mut self, store: &Arc<Store>) {
         for number in 0..self.load.operations {
             let key = self.random.below(self.load.keys) as u64;
@@ -140,11 +142,11 @@ impl Hand<'_> {
     }
 }
 
-fn check(options: StoreOptions, load: &Load) {
+fn check(mode: Mode, options: StoreOptions, load: &Load) {
     let seed = seed();
     let threads = 4;
-    let store = Store::new(StoreOptions { seed, start_unix: START, workers_max: threads, ..options })
-        .expect("address space");
+    let options = StoreOptions { seed, start_unix: START, workers_max: threads, ..options };
+    let store = Store::new(mode.options(options)).expect("address space");
     let clock = AtomicU64::new(0);
     let done = AtomicBool::new(false);
     let hits = AtomicU64::new(0);
@@ -153,11 +155,12 @@ fn check(options: StoreOptions, load: &Load) {
             .map(|thread| {
                 let (store, clock, hits) = (&store, &clock, &hits);
                 scope.spawn(move || {
-                    let worker = store.worker(thread as u16).expect("a place");
+                    let worker = Hand::new(store, thread as u16, mode);
                     let random = Random::new(seed.wrapping_add(thread as u64));
-                    let mut hand = Hand { worker, random, load, clock, pins: Vec::new(), hits: 0 };
+                    let mut hand = Thread { worker, random, load, clock, pins: Vec::new(), hits: 0 };
                     hand.run(store);
                     hits.fetch_add(hand.hits, Ordering::Relaxed);
+                    println!("{:?}", hand.worker.settle());
                 })
             })
             .collect();
@@ -178,29 +181,34 @@ fn check(options: StoreOptions, load: &Load) {
     println!("{} hits, {stats:?}", hits.load(Ordering::Relaxed));
     assert!(hits.load(Ordering::Relaxed) > 0);
     assert_eq!(stats.crc_mismatches, 0);
+    assert_eq!(stats.disagreements, 0);
 }
 
-#[test]
-fn plenty_of_memory_and_a_growing_index() {
+in_every_mode!(
+    plenty_of_memory_and_a_growing_index,
+    eviction_and_compaction,
+    two_megabytes_and_large_items,
+    few_keys_that_everybody_wants,
+);
+
+fn plenty_of_memory_and_a_growing_index(mode: Mode) {
     let options = StoreOptions { hash_power: Some(7), ..StoreOptions::default() };
-    check(options, &Load { keys: 50_000, value_bytes_max: 200, operations: 100_000, flushes: false });
+    check(mode, options, &Load { keys: 50_000, value_bytes_max: 200, operations: 100_000, flushes: false });
 }
 
-#[test]
-fn eviction_and_compaction() {
+fn eviction_and_compaction(mode: Mode) {
     let options = StoreOptions { memory_bytes: 4 << 20, ..StoreOptions::default() };
-    check(options, &Load { keys: 20_000, value_bytes_max: 1_000, operations: 60_000, flushes: true });
+    check(mode, options, &Load { keys: 20_000, value_bytes_max: 1_000, operations: 60_000, flushes: true });
 }
 
-#[test]
-fn two_megabytes_and_large_items() {
+fn two_megabytes_and_large_items(mode: Mode) {
     let options = StoreOptions { memory_bytes: 2 << 20, ..StoreOptions::default() };
-    check(options, &Load { keys: 300, value_bytes_max: 30_000, operations: 5_000, flushes: true });
+    check(mode, options, &Load { keys: 300, value_bytes_max: 30_000, operations: 3_000, flushes: true });
 }
 
-#[test]
-fn few_keys_that_everybody_wants() {
+fn few_keys_that_everybody_wants(mode: Mode) {
     check(
+        mode,
         StoreOptions::default(),
         &Load { keys: 3, value_bytes_max: 300, operations: 60_000, flushes: true },
     );

@@ -126,7 +126,8 @@ fn meta(random: &mut Random, domain: Domain) -> Vec<u8> {
         flags += " ";
         if random.below(3) == 0 {
             flags += random.pick(numbers);
-            flags += random.pick(&["0", "1", "2", "3", "5", "30", "-1", "2592001", "x"]);
+            flags +=
+                random.pick(&["0", "1", "2", "3", "5", "30", "-1", "2592001", "18446744073709551615", "x"]);
         } else {
             flags += random.pick(letters);
         }

@@ -1,7 +1,8 @@
 //! A second copy of the state in another process: every command is executed there as well, and the results compared.
 //!
 //! At the server:
-//! * [`shipper`]: takes the place of validators.
+//! * [`shipper`]: a thread that takes the place of validators; [`standing`], what everybody may know of it.
+//! * [`line`]: its connection to the replica. [`crew`]: what it does with records.
 //! * [`parcel`]: records, and what belongs to them.
 //! * [`dial`]: starting the replica or calling it, and trying again.
 //!
@@ -12,12 +13,15 @@
 //!
 //! Between them: [`wire`], the frames, and [`link`], the socket.
 
+mod crew;
 mod dial;
+mod line;
 mod link;
 mod mirror;
 mod parcel;
 mod service;
 mod shipper;
+mod standing;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -33,7 +37,8 @@ use wire::{Hello, VERSION};
 
 pub(crate) use mirror::{Made, Mirror, Occasion};
 pub use service::{Place, run};
-pub(crate) use shipper::{Report, Shipper, Standing};
+pub(crate) use shipper::Shipper;
+pub(crate) use standing::{Report, Standing};
 
 /// Both ends of what gets the replica that the settings ask for.
 pub(crate) fn dialer(settings: &Settings) -> (Caller, Dialer) {

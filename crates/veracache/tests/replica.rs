@@ -225,6 +225,9 @@ fn command(random: &mut Random, keys: u64) -> String {
     }
 }
 
+/// So slow that the replica keeps up also where others have the cores, and no records are dropped.
+const SLOWLY: Duration = Duration::from_millis(2);
+
 /// Clients that send random commands until they are told to stop.
 struct Load {
     stop: Arc<AtomicBool>,
@@ -233,7 +236,7 @@ struct Load {
 }
 
 impl Load {
-    fn start(server: &Process, clients: u64, keys: u64) -> Self {
+    fn start(server: &Process, clients: u64, keys: u64, pace: Duration) -> Self {
         let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let seed = seed();
         let threads = (0..clients)
@@ -247,6 +250,7 @@ impl Load {
                             (0..1 + random.below(8)).map(|_| command(&mut random, keys)).collect();
                         client.ask(&commands);
                         sent.fetch_add(1, Relaxed);
+                        thread::sleep(pace);
                     }
                 })
             })
@@ -272,7 +276,7 @@ fn check_silence(name: &str, more: &[&str]) {
     let mut client = server.client();
     client.wait_for("replica", "connected");
     for _ in 0..15 {
-        let load = Load::start(&server, 4, 20);
+        let load = Load::start(&server, 4, 20, Duration::ZERO);
         load.go_on(150);
         load.stop();
         client.wait_for_silence();
@@ -309,7 +313,7 @@ fn check_loss(name: &str, more: &[&str]) {
     let server = Process::server(name, more);
     let mut client = server.client();
     client.wait_for("replica", "connected");
-    let load = Load::start(&server, 3, 200);
+    let load = Load::start(&server, 3, 200, SLOWLY);
     load.go_on(500);
     for lost in 1..=2 {
         let replica = server.replica();
@@ -342,7 +346,7 @@ fn a_replica_that_says_nothing_is_lost() {
     let server = Process::server("rbv-stop", &["-t", "1"]);
     let mut client = server.client();
     client.wait_for("replica", "connected");
-    let load = Load::start(&server, 2, 50);
+    let load = Load::start(&server, 2, 50, SLOWLY);
     load.go_on(200);
     signal("-STOP", server.replica());
     wait("the loss", || client.number("replica_losses") == 1);
@@ -378,7 +382,7 @@ fn a_replica_may_be_elsewhere_and_come_late() {
         let server = Process::server(name, &["-t", "2", "--replica", &address]);
         let mut client = server.client();
         client.wait_for("replica", "connected");
-        let load = Load::start(&server, 3, 50);
+        let load = Load::start(&server, 3, 50, SLOWLY);
         load.go_on(500);
         load.stop();
         client.wait_for_silence();
@@ -394,7 +398,7 @@ fn a_replica_that_can_not_be_had_is_told_once() {
     let address = listener.local_addr().expect("address").to_string();
     drop(listener);
     let server = Process::server("rbv-none", &["-t", "1", "--replica", &address]);
-    let load = Load::start(&server, 1, 50);
+    let load = Load::start(&server, 1, 50, SLOWLY);
     load.go_on(500);
     let mut client = server.client();
     assert_eq!(client.statistics()["replica"], "lost");

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use crate::driver::Waker;
+
 const AWAKE: u8 = 0;
 const NAP: u8 = 1;
 const DEEP: u8 = 2;
@@ -27,6 +29,8 @@ pub(crate) enum Sleep {
 pub(crate) struct Bell {
     state: AtomicU8,
     thread: OnceLock<Thread>,
+    /// Rung as well, where the thread sleeps in a driver, because it waits for a socket, too.
+    waker: OnceLock<Waker>,
 }
 
 impl Bell {
@@ -44,21 +48,35 @@ impl Bell {
 
     #[cold]
     fn wake(&self) {
-        if self.state.swap(AWAKE, Ordering::AcqRel) != AWAKE
-            && let Some(thread) = self.thread.get()
-        {
-            thread.unpark();
+        if self.state.swap(AWAKE, Ordering::AcqRel) == AWAKE {
+            return;
+        }
+        match (self.waker.get(), self.thread.get()) {
+            (Some(waker), _) => waker.wake(),
+            (None, Some(thread)) => thread.unpark(),
+            (None, None) => {}
         }
     }
 
     /// The calling thread sleeps until the bell rings or the time is over, unless something has come.
-    pub(crate) fn sleep(&self, how: Sleep, time: Duration, mut has_come: impl FnMut() -> bool) {
+    pub(crate) fn sleep(&self, how: Sleep, time: Duration, has_come: impl FnMut() -> bool) {
         self.thread.get_or_init(thread::current);
+        self.sleep_in(how, has_come, || thread::park_timeout(time));
+    }
+
+    /// From now on this waker is used. Once, before the first sleep.
+    pub(crate) fn use_waker(&self, waker: Waker) {
+        // There is only one who sleeps by a bell, and it does this first.
+        let _ = self.waker.set(waker);
+    }
+
+    /// The same, sleeping in `wait`, which has to end when the waker in use says so.
+    pub(crate) fn sleep_in(&self, how: Sleep, mut has_come: impl FnMut() -> bool, wait: impl FnOnce()) {
         let state = if how == Sleep::Nap { NAP } else { DEEP };
         self.state.store(state, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !has_come() {
-            thread::park_timeout(time);
+            wait();
         }
         self.state.store(AWAKE, Ordering::Relaxed);
     }

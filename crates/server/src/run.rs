@@ -138,7 +138,8 @@ impl Server {
     ) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         let (caller, dialer) = replica::dialer(&shared.settings);
-        let shipper = Shipper::new(shared, sources, Arc::clone(bell), store, has_own_core, caller);
+        let shipper = Shipper::new(shared, sources, Arc::clone(bell), store, has_own_core, caller)
+            .map_err(Error::errno("cannot watch sockets"))?;
         self.spawn_on(cores.clone(), "shipper".into(), move || shipper.run())?;
         // A child runs where the thread does that starts it.
         let shared = Arc::clone(&self.shared);

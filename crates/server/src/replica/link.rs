@@ -4,7 +4,7 @@
 //! owner to limit, by looking at [`Link::queued`] before adding to it.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -89,6 +89,10 @@ impl Link {
     /// From now on frames may be so long.
     pub(crate) fn agree(&mut self, body_max: usize) {
         self.body_max = body_max;
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Where frames are appended.

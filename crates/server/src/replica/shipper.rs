@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use guard::Core;
+use rustix::io::Errno;
 
 use super::crew::{Crew, Stream};
 use super::dial::Caller;
@@ -26,6 +27,7 @@ use super::link::Lost;
 use super::standing::State;
 use super::wire::Counted;
 use crate::bell::{Bell, Sleep};
+use crate::driver::{Driver, Ready};
 use crate::shared::{Shared, Stop, locked};
 use crate::sys;
 use crate::validator::{Desk, Source};
@@ -44,6 +46,9 @@ const DEEP_SLEEP: Duration = Duration::from_millis(100);
 pub(crate) struct Shipper {
     shared: Arc<Shared>,
     bell: Arc<Bell>,
+    /// What it sleeps in: the bell wakes it up, and what the replica says.
+    driver: Driver,
+    ready: Vec<Ready>,
     has_own_core: bool,
     caller: Caller,
     line: Option<Line>,
@@ -58,10 +63,13 @@ impl Shipper {
         store: store::Worker,
         has_own_core: bool,
         caller: Caller,
-    ) -> Self {
+    ) -> Result<Self, Errno> {
+        let driver = Driver::new()?;
+        bell.use_waker(driver.waker()?);
         let crew = Crew::new(Desk::new(Arc::clone(&shared), store), sources);
         shared.replica.set(State::Lost);
-        Shipper { shared, bell, has_own_core, caller, line: None, crew }
+        let ready = Vec::new();
+        Ok(Shipper { shared, bell, driver, ready, has_own_core, caller, line: None, crew })
     }
 
     /// Ships until the workers have stopped and nothing is left.
@@ -114,6 +122,8 @@ impl Shipper {
                     tell(format_args!("event=replica_found{which}; it is brought up to date"));
                 }
                 self.shared.replica.set(State::Resynchronising);
+                // If that fails, what it says is seen a nap later.
+                let _ = self.driver.watch(connected.link.socket(), 0);
                 self.line = Some(Line::new(connected));
             }
             Some(Err(_)) if *is_known_lost => {}
@@ -139,13 +149,6 @@ impl Shipper {
     }
 
     fn sleep(&mut self, naps: u32, is_paused: bool) {
-        let is_waiting = self.crew.is_waiting();
-        if let Some(line) = self.line.as_ref().filter(|line| is_waiting || line.is_busy())
-            && !is_paused
-        {
-            line.connected.link.wait(NAP);
-            return;
-        }
         let began = Instant::now();
         while self.has_own_core && naps == 1 && began.elapsed() < SPIN {
             for _ in 0..32 {
@@ -155,10 +158,19 @@ impl Shipper {
                 return;
             }
         }
-        let (how, time) =
-            if naps < NAPS_MAX && !is_paused { (Sleep::Nap, NAP) } else { (Sleep::Deep, DEEP_SLEEP) };
-        let crew = &mut self.crew;
-        self.bell.sleep(how, time, || !is_paused && crew.has_records());
+        let is_busy = self.line.as_ref().is_some_and(Line::is_busy);
+        let (how, time) = match naps < NAPS_MAX && !is_paused {
+            // A replica is waited for on a core of our own: then all that comes is welcome at once.
+            true if !self.has_own_core => (Sleep::Nap, NAP),
+            true => (Sleep::Deep, NAP),
+            false if is_busy => (Sleep::Deep, NAP),
+            false => (Sleep::Deep, DEEP_SLEEP),
+        };
+        let (crew, driver, ready) = (&mut self.crew, &self.driver, &mut self.ready);
+        let has_come = || !is_paused && crew.has_records();
+        self.bell.sleep_in(how, has_come, || {
+            driver.wait(Some(time), ready);
+        });
     }
 }
 

@@ -25,7 +25,7 @@ const WORKERS_PER_VALIDATOR: usize = 4;
 
 /// What validation may take by default, in percent of one core, where validators have one of their own and where not.
 const BUDGET_PERCENT_OWN: u32 = 50;
-const BUDGET_PERCENT_SHARED: u32 = 5;
+const BUDGET_PERCENT_SHARED: u32 = 8;
 
 /// Room in a ring for one record of any command that is recorded: the longest line, and then some.
 pub(crate) const COMMAND_BYTES_MAX: usize = 4 << 10;

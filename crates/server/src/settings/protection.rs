@@ -96,7 +96,7 @@ pub(super) const PROTECTION: &[Flag] = &[
         long: "validate-budget",
         argument: Some("<percent>"),
         help: "what validation may take with --validate-share auto, in percent of one core; by default 50 where \
-               validators have a core of their own, else 5",
+               validators have a core of their own, else 8",
         default: None,
         limit: Some("1 to 6400"),
         here: Own,

@@ -1,22 +1,23 @@
 //! A bit of a stored value flips in the memory of a running server. It is found and the value forgotten; without the
 //! flip nothing is found, and without the scrubber the damaged value is served.
 
-use std::fs::{self, File, OpenOptions};
+#[path = "common/memory.rs"]
+mod memory;
+
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use memory::flip;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_veracache");
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-const PAGE_BYTES: usize = 4096;
 
 /// Found nowhere else in the arena of a server that holds it.
 const VALUE: &[u8] = b"<one bit of this value is going to flip in memory>";
@@ -147,69 +148,6 @@ impl Client {
     }
 }
 
-/// The largest anonymous mapping of a process. That is the arena, whose address space is far larger than all else;
-/// buffers, in which the value lies as well, are elsewhere.
-fn arena(process: u32) -> Range<usize> {
-    let maps = fs::read_to_string(format!("/proc/{process}/maps")).expect("our child");
-    let anonymous = maps.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let (begin, end) = words.next()?.split_once('-')?;
-        // Then access, offset, device, inode, and a path if it has one.
-        if words.nth(4).is_some() {
-            return None;
-        }
-        Some(usize::from_str_radix(begin, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
-    });
-    anonymous.max_by_key(ExactSizeIterator::len).expect("a process has such mappings")
-}
-
-/// The runs of pages in a range that hold something. Reading the others would take long, and take memory.
-fn populated(process: u32, range: Range<usize>) -> Vec<Range<usize>> {
-    const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
-    let map = File::open(format!("/proc/{process}/pagemap")).expect("our child");
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    let mut entries = vec![0; 1 << 20];
-    let nothing = entries.clone();
-    let pages = range.start / PAGE_BYTES..range.end / PAGE_BYTES;
-    for first in pages.clone().step_by(entries.len() / 8) {
-        let count = (entries.len() / 8).min(pages.end - first);
-        let entries = &mut entries[..count * 8];
-        map.read_exact_at(entries, first as u64 * 8).expect("an entry for each page");
-        if *entries == nothing[..entries.len()] {
-            continue;
-        }
-        for (number, entry) in entries.chunks_exact(8).enumerate() {
-            if u64::from_le_bytes(entry.try_into().expect("eight bytes")) & PRESENT_OR_SWAPPED == 0 {
-                continue;
-            }
-            let begin = (first + number) * PAGE_BYTES;
-            match runs.last_mut() {
-                Some(run) if run.end == begin => run.end += PAGE_BYTES,
-                _ => runs.push(begin..begin + PAGE_BYTES),
-            }
-        }
-    }
-    runs
-}
-
-/// Flips the bit wherever the value lies in the arena.
-fn flip(process: u32) {
-    let path = format!("/proc/{process}/mem");
-    let memory = OpenOptions::new().read(true).write(true).open(path).expect("our child's memory");
-    let mut flips = 0;
-    for run in populated(process, arena(process)) {
-        let mut bytes = vec![0; run.len()];
-        memory.read_exact_at(&mut bytes, run.start as u64).expect("pages that are there");
-        for place in (0..bytes.len()).filter(|place| bytes[*place..].starts_with(VALUE)) {
-            let byte = place + BIT / 8;
-            let flipped = bytes[byte] ^ 1 << (BIT % 8);
-            memory.write_all_at(&[flipped], (run.start + byte) as u64).expect("our child's memory");
-            flips += 1;
-        }
-    }
-    assert!(flips > 0, "the value lies in the arena");
-}
-
 /// What `get` finds after a pass.
 #[derive(Debug, PartialEq)]
 enum Found {
@@ -228,7 +166,7 @@ fn check(name: &str, scrub: &str, is_flipped: bool, found: Found, damaged: u64) 
     client.set("after", b"something else");
     assert_eq!(client.get("key/1").as_deref(), Some(VALUE));
     if is_flipped {
-        flip(server.process.id());
+        flip(server.process.id(), VALUE, BIT);
     }
     let passes = client.stat("integrity", "scrub_passes");
     let rounds = client.stat("", "lru_maintainer_juggles");
@@ -281,7 +219,7 @@ fn a_damaged_item_that_is_read_is_forgotten() {
         client.set("key/1", VALUE);
         assert_eq!(client.get("key/1").as_deref(), Some(VALUE));
         assert_eq!(client.stat("integrity", "disagreements"), 0, "{name}");
-        flip(server.process.id());
+        flip(server.process.id(), VALUE, BIT);
         let seen = client.get("key/1");
         assert_eq!(seen.is_some(), name == "read", "{name}");
         wait("the disagreement", || client.stat("integrity", "disagreements:checksum") == 1);

@@ -312,6 +312,25 @@ fn random_programs_agree() {
     check_silence("rbv-no-cas", &["-t", "2", "-C"]);
 }
 
+/// Items go without any command all the time, at the server and at its replica, and nothing is missed.
+#[test]
+fn random_programs_agree_while_items_are_evicted() {
+    let server = Process::server("rbv-evict", &["-t", "2", "-m", "4"]);
+    let mut client = server.client();
+    client.wait_for("replica", "connected");
+    for _ in 0..10 {
+        let load = Load::start(&server, 4, 2_000, Duration::ZERO);
+        load.go_on(200);
+        load.stop();
+        client.wait_for_silence();
+    }
+    client.send(b"stats\r\n");
+    let lines = std::iter::repeat_with(|| client.line()).take_while(|line| line != "END");
+    let evictions = lines.filter(|line| line.starts_with("STAT evictions ")).collect::<Vec<_>>();
+    assert_ne!(evictions, ["STAT evictions 0"]);
+    assert_eq!(server.lines("integrity"), [""; 0]);
+}
+
 #[test]
 fn random_programs_agree_before_they_are_answered() {
     check_silence("rbv-sync", &["-t", "2", "--protect-sync"]);

@@ -158,7 +158,6 @@ impl Output {
         let reply = &self.bytes[held.from.bytes..held.to.bytes];
         let is_value = reply.starts_with(b"VALUE ") || reply == b"END\r\n";
         match held.dialect {
-            _ if held.to.large > held.from.large => None,
             // Who expects no answer gets none; a key of several that was a miss has none, either.
             Dialect::Classic | Dialect::Meta if reply.is_empty() => Some(Vec::new()),
             // A key of several: a miss.
@@ -171,15 +170,19 @@ impl Output {
 
     fn replace(&mut self, index: usize, instead: &[u8]) {
         let Held { from, to, .. } = self.held[index];
+        for large in self.large.drain(from.large..to.large) {
+            self.large_bytes -= large.value.len() - large.sent;
+        }
         self.bytes.splice(from.bytes..to.bytes, instead.iter().copied());
         let moved = |position: usize| position - to.bytes + from.bytes + instead.len();
-        for large in self.large.iter_mut().filter(|large| large.position >= to.bytes) {
+        for large in self.large.iter_mut().skip(from.large) {
             large.position = moved(large.position);
         }
-        self.held[index].to.bytes = moved(to.bytes);
+        let moved = |mark: Mark| Mark { bytes: moved(mark.bytes), large: mark.large - to.large + from.large };
+        self.held[index].to = moved(to);
         for held in &mut self.held[index + 1..] {
-            held.from.bytes = moved(held.from.bytes);
-            held.to.bytes = moved(held.to.bytes);
+            held.from = moved(held.from);
+            held.to = moved(held.to);
         }
     }
 

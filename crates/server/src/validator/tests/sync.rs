@@ -89,12 +89,17 @@ fn refused_replies_never_leave() {
     text("delete key\r\nincr none 1\r\ntouch a 0\r\n", &[1, 2], &["DELETED\r\n", UNCONFIRMED, UNCONFIRMED]);
     text("mg key v\r\nmg a v\r\n", &[0], &[UNCONFIRMED, "VA 1\r\na\r\n"]);
     text("mg a v\r\nms key 1 c\r\n1\r\nmn\r\n", &[1], &["VA 1\r\na\r\n", UNCONFIRMED, "MN\r\n"]);
-    // Large values in front and behind are sent whole; in the middle of one there is nothing to say.
-    text("get large\r\nget key\r\nget large\r\n", &[1], &[&large(), END, END, &large(), END]);
-    text("get large key large\r\nmn\r\n", &[1], &[&large(), &large(), END, "MN\r\n"]);
-    text("get a\r\nget large\r\nget b\r\n", &[1], &[A, END, "<closed>"]);
-    text("get a large b\r\n", &[1], &[A, "<closed>"]);
-    text("get large\r\nget large\r\nget b\r\n", &[1, 2], &[&large(), END, "<closed>"]);
+    // Large values, sent from where they lie, in front, between and behind.
+    let large = &large();
+    text("get large\r\nget key\r\nget large\r\n", &[1], &[large, END, END, large, END]);
+    text("get large key large\r\nmn\r\n", &[1], &[large, large, END, "MN\r\n"]);
+    text("get a\r\nget large\r\nget b\r\n", &[1], &[A, END, END, B, END]);
+    text("get a large b\r\n", &[1], &[A, B, END]);
+    text("get large large large\r\nmn\r\n", &[0], &[large, large, END, "MN\r\n"]);
+    text("get large large large\r\nmn\r\n", &[1], &[large, large, END, "MN\r\n"]);
+    text("get large large large\r\nmn\r\n", &[2], &[large, large, END, "MN\r\n"]);
+    text("get large\r\nget large\r\nget b\r\n", &[0, 2], &[END, large, END, END]);
+    text("mg large v\r\nget a\r\nget large\r\n", &[0], &[UNCONFIRMED, A, END, large, END]);
 }
 
 /// A client that doesn't expect an answer gets none, and those it does expect are the right ones. A miss is a miss.

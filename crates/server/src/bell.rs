@@ -5,7 +5,7 @@
 //! has come; in deep sleep anything wakes it.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub(crate) enum Sleep {
 pub(crate) struct Bell {
     state: AtomicU8,
     thread: OnceLock<Thread>,
+    /// Whether somebody needs what records point to.
+    is_hurried: AtomicBool,
     /// Rung as well, where the thread sleeps in a driver, because it waits for a socket, too.
     waker: OnceLock<Waker>,
 }
@@ -44,6 +46,17 @@ impl Bell {
             NAP if !is_urgent => {}
             _ => self.wake(),
         }
+    }
+
+    /// Somebody needs the memory that records keep from being used again.
+    pub(crate) fn hurry(&self) {
+        self.is_hurried.store(true, Ordering::Relaxed);
+        self.ring(true);
+    }
+
+    /// Whether somebody has asked to hurry since the last time.
+    pub(crate) fn take_hurry(&self) -> bool {
+        self.is_hurried.load(Ordering::Relaxed) && self.is_hurried.swap(false, Ordering::Relaxed)
     }
 
     #[cold]

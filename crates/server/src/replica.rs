@@ -36,7 +36,7 @@ use dial::{Caller, Dialer, Whereabouts};
 use wire::{Hello, VERSION};
 
 pub(crate) use mirror::{Made, Mirror, Occasion};
-pub use service::{Place, run};
+pub use service::{Listening, Place, run};
 pub(crate) use shipper::Shipper;
 pub(crate) use standing::{Report, Standing};
 

@@ -316,7 +316,7 @@ fn records(
     let bell = Arc::clone(&validation.bell);
     let patience = if settings.protect_sync { PATIENCE_SYNC } else { PATIENCE };
     let needs = store::Needs {
-        hurry: Box::new(move || bell.ring(true)),
+        hurry: Box::new(move || bell.hurry()),
         patience,
         order: settings.protect == Protect::Rbv,
     };

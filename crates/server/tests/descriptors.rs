@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use common::{Client, settings, start};
+use server::settings::{Protect, Settings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn allow(current: u64) {
@@ -28,7 +29,8 @@ fn cpu_time(stat: &File) -> Duration {
 
 #[test]
 fn no_descriptors_left() {
-    let server = start(settings());
+    // A replica needs descriptors as well, which would be another shortage.
+    let server = start(Settings { protect: Protect::Vanilla, ..settings() });
     let mut first = Client::to(&server);
     first.check("mn\r\n", "MN\r\n");
     let usual = getrlimit(Resource::Nofile).current.expect("a limit");

@@ -55,10 +55,18 @@ pub(super) struct Intake {
 
 /// Taken out of the ring, and not confirmed.
 pub(super) enum Flying {
-    /// A record, and how many bytes of the window it takes.
-    Record(Record, usize),
+    Record(Flight),
     /// Lines that were none any more.
     Lost(Seq, Seq),
+}
+
+/// A record that was taken out of the ring, and is not confirmed.
+pub(super) struct Flight {
+    pub(super) record: Record,
+    /// How many bytes of the window it takes.
+    pub(super) bytes: usize,
+    /// Whether it agreed when it was validated here, because what it points to was needed.
+    is_checked: bool,
 }
 
 impl Intake {
@@ -68,7 +76,7 @@ impl Intake {
         match self.reader.next(&mut record) {
             Next::Record => {
                 self.lines += lines_of(&record);
-                Some(Flying::Record(record, 0))
+                Some(Flying::Record(Flight { record, bytes: 0, is_checked: false }))
             }
             Next::Corrupt { first, last } => {
                 self.gaps += 1;
@@ -149,6 +157,31 @@ impl Crew {
         self.streams.iter_mut().any(|stream| stream.intake.reader.waiting_lines() > 0)
     }
 
+    /// Validates here what was sent and is not confirmed, so that what it points to can be used again.
+    pub(super) fn relieve(&mut self) {
+        for Stream { inspector, flying, intake, done, .. } in &mut self.streams {
+            let Some(mut look) = inspector.begin() else { continue };
+            if let Some(done) = done.take() {
+                look.take(&done);
+            }
+            let mut is_over = true;
+            for flying in flying.iter_mut() {
+                let Flying::Record(Flight { record, is_checked, .. }) = flying else { continue };
+                let Some((trace, ..)) = Trace::read(record).filter(|(trace, ..)| look.has(trace)) else {
+                    continue;
+                };
+                if !*is_checked && self.desk.repeat(&look, record).is_err() {
+                    // The evidence is kept until the replica has said what it thinks.
+                    is_over = false;
+                    break;
+                }
+                *is_checked = true;
+                look.take(&trace);
+            }
+            look.end(is_over && intake.reader.waiting_lines() == 0);
+        }
+    }
+
     /// Validates records here; whether there were any.
     pub(super) fn validate(&mut self) -> bool {
         let mut has_moved = false;
@@ -183,6 +216,16 @@ impl Stream {
         }
     }
 
+    /// What is not confirmed and comes first, if it is a record up to this one.
+    pub(super) fn take_up_to(&mut self, seq: Seq) -> Option<Flight> {
+        let is_due =
+            |flying: &mut Flying| matches!(flying, Flying::Record(flight) if flight.record.seq() <= seq);
+        match self.flying.pop_front_if(is_due)? {
+            Flying::Record(flight) => Some(flight),
+            Flying::Lost(..) => None,
+        }
+    }
+
     pub(super) fn recycle(&mut self, record: Record) {
         self.done = Trace::read(&record).map(|(trace, ..)| trace).or(self.done);
         self.intake.recycle(record);
@@ -195,9 +238,9 @@ impl Desk {
         match stream.flying.pop_front() {
             None => return false,
             Some(Flying::Lost(first, last)) => self.lose_lines(stream, first, last),
-            Some(Flying::Record(record, _)) => {
-                self.confirm_here(stream, &record);
-                stream.recycle(record);
+            Some(Flying::Record(flight)) => {
+                self.confirm_here(stream, &flight);
+                stream.recycle(flight.record);
             }
         }
         true
@@ -213,10 +256,12 @@ impl Desk {
         self.settle(stream, &Record::default(), disagreement);
     }
 
-    /// Validates a record here, and settles what comes of it.
-    pub(super) fn confirm_here(&mut self, stream: &mut Stream, record: &Record) {
+    /// Validates a record here, if that was not done before, and settles what comes of it.
+    pub(super) fn confirm_here(&mut self, stream: &mut Stream, flight: &Flight) {
+        let Flight { record, is_checked, .. } = flight;
         let (seq, stratum) = (record.seq(), record.stratum());
         let found = match stream.inspector.begin() {
+            _ if *is_checked => Ok(Finding::Agrees),
             Some(mut look) => self.confirm(&mut look, record, stream.worker),
             None => Ok(Finding::Abandoned),
         };
@@ -244,9 +289,17 @@ impl Desk {
     /// Settles a disagreement that holds the watermark.
     #[cold]
     pub(super) fn settle(&mut self, stream: &mut Stream, record: &Record, disagreement: Disagreement) {
-        let keeps = match stream.inspector.begin() {
-            Some(look) => self.disagree(&look, record, disagreement, stream.worker),
-            None => false,
+        let trace = Trace::read(record).map(|(trace, ..)| trace);
+        let look = stream.inspector.begin().filter(|look| trace.is_none_or(|trace| look.has(&trace)));
+        let keeps = match (look, trace) {
+            (Some(look), _) => self.disagree(&look, record, disagreement, stream.worker),
+            // What it was about is gone, so nobody can be asked.
+            (None, Some(trace)) => {
+                let Disagreement { kind, expected, found, bit, .. } = disagreement;
+                self.react(Mismatch { kind, expected, found, bit }, stream.worker, trace.hash());
+                false
+            }
+            (None, None) => false,
         };
         if keeps {
             stream.confirmer.release();

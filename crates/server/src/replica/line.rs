@@ -221,21 +221,19 @@ impl Line {
                 return Err(BadFrame::Content.into());
             }
             unknown.reverse();
-            while let Some(Flying::Record(record, _)) = stream.flying.front()
-                && record.seq() <= ack.confirmed
-            {
-                let Some(Flying::Record(record, bytes)) = stream.flying.pop_front() else { break };
-                self.flying_bytes -= bytes.min(self.flying_bytes);
+            while let Some(flight) = stream.take_up_to(ack.confirmed) {
+                self.flying_bytes -= flight.bytes.min(self.flying_bytes);
+                let record = &flight.record;
                 desk.shared.replica.acked.fetch_add(1, Relaxed);
                 if unknown.last() == Some(&record.seq()) {
                     unknown.pop();
-                    desk.confirm_here(stream, &record);
+                    desk.confirm_here(stream, &flight);
                 } else {
                     stream.tally.count_validated(record.stratum());
                     stream.confirmer.confirm(record.seq());
-                    desk.note_latency_of(&record, stream.worker);
+                    desk.note_latency_of(record, stream.worker);
                 }
-                stream.recycle(record);
+                stream.recycle(flight.record);
                 if !stream.is_settled(&desk.shared) {
                     // The rest of it is taken when the worker has looked at its refusals.
                     unknown.reverse();
@@ -256,18 +254,15 @@ impl Line {
     #[cold]
     fn disagree(&mut self, stream: &mut Stream, desk: &mut Desk, disagreement: Disagreement) {
         let mut first: Option<Record> = None;
-        while let Some(Flying::Record(record, _)) = stream.flying.front()
-            && record.seq() <= disagreement.seq_last
-        {
-            let Some(Flying::Record(record, bytes)) = stream.flying.pop_front() else { break };
-            self.flying_bytes -= bytes.min(self.flying_bytes);
+        while let Some(flight) = stream.take_up_to(disagreement.seq_last) {
+            self.flying_bytes -= flight.bytes.min(self.flying_bytes);
             desk.shared.replica.acked.fetch_add(1, Relaxed);
             if disagreement.kind == Kind::Record {
                 // The record was damaged on its way to the replica; here it is whole.
-                desk.confirm_here(stream, &record);
+                desk.confirm_here(stream, &flight);
             } else {
-                stream.done = Trace::read(&record).map(|(trace, ..)| trace).or(stream.done);
-                first = first.or(Some(record));
+                stream.done = Trace::read(&flight.record).map(|(trace, ..)| trace).or(stream.done);
+                first = first.or(Some(flight.record));
             }
         }
         let Some(record) = first else { return };
@@ -280,7 +275,9 @@ impl Line {
             let _ = stream.confirmer.refuse();
             return;
         }
-        let again = stream.inspector.begin().map(|look| desk.repeat(&look, &record).map(drop));
+        let trace = Trace::read(&record).map(|(trace, ..)| trace);
+        let look = stream.inspector.begin().filter(|look| trace.is_some_and(|trace| look.has(&trace)));
+        let again = look.map(|look| desk.repeat(&look, &record).map(drop));
         let is_here = disagreement.second_core != ELSEWHERE;
         match again {
             // A core of another machine can't be asked, so this one decides.
@@ -324,10 +321,10 @@ impl Line {
                 break;
             };
             flying.push_back(match next {
-                Flying::Record(record, _) => {
-                    let bytes = self.pack(&look, packer, *worker, &record);
-                    self.flying_bytes += bytes;
-                    Flying::Record(record, bytes)
+                Flying::Record(mut flight) => {
+                    flight.bytes = self.pack(&look, packer, *worker, &flight.record);
+                    self.flying_bytes += flight.bytes;
+                    Flying::Record(flight)
                 }
                 lost @ Flying::Lost(..) => lost,
             });

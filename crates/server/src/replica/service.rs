@@ -64,25 +64,53 @@ pub fn run(place: &Place, memory_bytes: Option<u64>) -> Result<(), Error> {
             Ok(())
         }
         Place::Listen(address) => {
-            let failed = || Error::system("--listen: cannot listen there");
-            let listener = listen(address).map_err(failed())?;
-            let own = listener.local_addr().map_err(failed())?;
+            let listening = Listening::at(address, memory_bytes)?;
+            let own = listening.address().map_err(Error::system("--listen: cannot listen there"))?;
             tell(&format!("listening on {own}"));
-            loop {
-                let (stream, caller) =
-                    listener.accept().map_err(Error::system("cannot accept connections"))?;
-                if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_ok() {
-                    let lost = serve(stream.into(), memory_bytes, false);
-                    tell(&format!("the server at {caller} is gone: {lost}"));
-                }
-            }
+            Err(listening.serve())
         }
     }
 }
 
-fn listen(address: &str) -> io::Result<TcpListener> {
-    let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
-    TcpListener::bind(&addresses[..])
+/// A replica that servers call, one after the other.
+pub struct Listening {
+    listener: TcpListener,
+    memory_bytes: Option<u64>,
+}
+
+impl Listening {
+    /// Listens at an address, `HOST:PORT`. `memory_bytes` is as with [`run`].
+    ///
+    /// # Errors
+    /// When that is not possible.
+    pub fn at(address: &str, memory_bytes: Option<u64>) -> Result<Self, Error> {
+        let addresses = address.to_socket_addrs().map(Iterator::collect::<Vec<SocketAddr>>);
+        let listener = addresses.and_then(|addresses| TcpListener::bind(&addresses[..]));
+        let listener = listener.map_err(Error::system("--listen: cannot listen there"))?;
+        Ok(Listening { listener, memory_bytes })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Is the replica of whoever calls, until nobody can call any more; why that is.
+    pub fn serve(self) -> Error {
+        loop {
+            let (stream, caller) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => return Error::system("cannot accept connections")(error),
+            };
+            if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_ok() {
+                let lost = serve(stream.into(), self.memory_bytes, false);
+                tell(&format!("the server at {caller} is gone: {lost}"));
+            }
+        }
+    }
 }
 
 /// One line on standard error. Whoever reads it may be gone, which is no reason to stop.

@@ -99,6 +99,9 @@ impl Shipper {
 
     /// One turn; whether anything was done.
     fn turn(&mut self) -> bool {
+        if self.bell.take_hurry() && self.line.is_some() {
+            self.crew.relieve();
+        }
         let Some(line) = &mut self.line else { return self.crew.validate() };
         match line.turn(&self.shared, &mut self.crew) {
             Ok(has_moved) => has_moved,

@@ -33,8 +33,18 @@ fn protect() -> (Protect, bool) {
         Ok("sei") => (Protect::Sei, false),
         Ok("orthrus") => (Protect::Orthrus, false),
         Ok("orthrus-sync") => (Protect::Orthrus, true),
-        Ok(other) => panic!("VERACACHE_PROTECT is vanilla, sei, orthrus or orthrus-sync, not {other}"),
+        Ok("rbv") => (Protect::Rbv, false),
+        Ok("rbv-sync") => (Protect::Rbv, true),
+        Ok(other) => panic!("VERACACHE_PROTECT is a mode, with -sync or without, not {other}"),
     }
+}
+
+/// The address of a replica in this process, for one server.
+fn replica() -> String {
+    let listening = server::replica::Listening::at("127.0.0.1:0", None).expect("a free port");
+    let address = listening.address().expect("it listens").to_string();
+    std::thread::spawn(|| listening.serve());
+    address
 }
 
 /// A server in whose executions nothing may disagree.
@@ -79,7 +89,10 @@ fn check(findings: &Findings) {
 }
 
 /// Starts a server.
-pub fn start(settings: Settings) -> Sound {
+pub fn start(mut settings: Settings) -> Sound {
+    if settings.protect == Protect::Rbv && settings.replica.is_none() {
+        settings.replica = Some(replica());
+    }
     Sound(Some(Server::start(settings).expect("the server starts")))
 }
 

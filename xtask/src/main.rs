@@ -1,4 +1,4 @@
-//! Setup, test, ci, tidy, peers, simulate and perf for this workspace.
+//! Setup, test, ci, tidy, peers, simulate, soak and perf for this workspace.
 
 mod ci;
 mod error;
@@ -7,6 +7,7 @@ mod perf;
 mod random;
 mod setup;
 mod simulate;
+mod soak;
 mod step;
 mod test;
 mod tidy;
@@ -30,6 +31,7 @@ const COMMANDS: &[Command] = &[
     command("peers", "Run clients and test suites that nobody here wrote", peers::command),
     command("perf", "Measure CPU per request and memory per item against memcached", perf::run),
     command("simulate", "Compare segments, eviction and placement with slab classes", simulate::run),
+    command("soak", "Execute many commands in every mode, and compare every reply", soak::run),
     command("tidy", "Check crate edges, lengths, unsafe files, dead files, paths, words", tidy::run),
 ];
 

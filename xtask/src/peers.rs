@@ -11,7 +11,7 @@ mod memccapable;
 mod node;
 mod nutcracker;
 mod outcome;
-mod process;
+pub(crate) mod process;
 mod python;
 mod ruby;
 mod rust;

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::peers;
 use crate::setup;
+use crate::soak;
 use crate::step::{self, Count, Steps};
 
 const HELP: &str = "\
@@ -13,9 +14,10 @@ Installs what the tests need (or names it), then runs every step:
   workspace  cargo test --workspace, and the server's once more in each mode
   loom       every interleaving of the concurrent parts, as far as bounded
   build      the release executable
+  soak       some hundred thousand commands in every mode, every reply compared
   peers      software nobody here wrote, against that executable, in three modes
 
-  --no-peers   leave out the last two steps and their packages
+  --no-peers   leave out the last three steps and their packages
   --only STEP  run this step alone (its packages must be installed)
 ";
 
@@ -28,14 +30,16 @@ enum Step {
     Workspace,
     Loom,
     Build,
+    Soak,
     Peers,
 }
 
-const ALL: [(&str, Step); 5] = [
+const ALL: [(&str, Step); 6] = [
     ("setup", Step::Setup),
     ("workspace", Step::Workspace),
     ("loom", Step::Loom),
     ("build", Step::Build),
+    ("soak", Step::Soak),
     ("peers", Step::Peers),
 ];
 
@@ -98,8 +102,13 @@ fn run_steps(wanted: &[Step], steps: &mut Steps) -> Result<(), Error> {
             Step::Build => is_built = steps.check("build", || step::cargo("build", &BUILD, &[])),
             // Without a build there may be an older executable: its results would speak of other code.
             Step::Peers if is_built => run_peers(steps)?,
-            Step::Peers => {
-                steps.check("peers", || Err(Error::Failed("there is no executable to test".to_string())));
+            Step::Soak if is_built => {
+                soak::run_short(&step::target_dir()?.join("release").join("veracache"), steps);
+            }
+            Step::Soak | Step::Peers => {
+                steps.check("an executable", || {
+                    Err(Error::Failed("there is no executable to test".to_string()))
+                });
             }
         }
     }
@@ -164,7 +173,7 @@ mod tests {
     fn nonsense_is_said_in_one_line() {
         for (line, message) in [
             ("--only", "--only wants a step"),
-            ("--only all", "there is no step 'all'; there are setup, workspace, loom, build, peers"),
+            ("--only all", "there is no step 'all'; there are setup, workspace, loom, build, soak, peers"),
             ("fast", "test does not know 'fast'"),
         ] {
             assert_eq!(parse_words(line), Err(message.to_string()));

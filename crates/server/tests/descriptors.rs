@@ -8,8 +8,8 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use common::{Client, settings, start};
-use server::settings::{Protect, Settings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use server::settings::{Protect, Settings};
 
 fn allow(current: u64) {
     let maximum = getrlimit(Resource::Nofile).maximum;

@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         "serve" => serve::serve(rest),
         "replica" => replica::replica(rest),
         "integrity" => integrity::integrity(rest),
+        name if bench::command::NAMES.contains(&name) => bench::command::run(&arguments),
         "help" | "-h" | "--help" => help(rest),
         "version" | "-V" | "--version" => {
             print(&format!("{}\n", version()));
@@ -69,6 +70,10 @@ fn help(about: &[String]) -> ExitCode {
         Some("serve") => print(&server::settings::help()),
         Some("replica") => print(replica::HELP),
         Some("integrity") => print(integrity::HELP),
+        Some(name) if bench::command::NAMES.contains(&name) => {
+            let help = about.iter().cloned().chain(["--help".to_string()]);
+            return bench::command::run(&help.collect::<Vec<_>>());
+        }
         Some(other) => {
             return refuse(&format!("there is no command \"{other}\"; veracache help lists them"));
         }

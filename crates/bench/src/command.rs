@@ -1,0 +1,46 @@
+//! The commands of this crate: what they are called, and how one is run.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::Error;
+use crate::interrupt;
+
+/// The names that [`run`] knows.
+pub const NAMES: [&str; 0] = [];
+
+#[derive(Debug, Parser)]
+#[command(name = "veracache", disable_help_subcommand = true)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Each has its options, and a `run` that takes them, in a module of its own.
+#[derive(Debug, Subcommand)]
+enum Command {}
+
+/// Runs one of [`NAMES`]; `arguments` begin with the name. What went wrong is said in one line on standard error.
+pub fn run(arguments: &[String]) -> ExitCode {
+    let name = std::iter::once("veracache");
+    let program = match Program::try_parse_from(name.chain(arguments.iter().map(String::as_str))) {
+        Ok(program) => program,
+        Err(error) => {
+            // Help is no failure; clap's own code for one is 2, as everywhere here.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match interrupt::watch().and_then(|()| dispatch(program.command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("veracache: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<(), Error> {
+    match command {}
+}

@@ -1,0 +1,9 @@
+//! Loads servers, injects faults, keeps raw measurements, draws reports.
+//!
+//! Knows servers as a user does: by their sockets, their processes and their statistics.
+
+pub mod command;
+pub mod error;
+pub mod interrupt;
+pub mod record;
+pub mod server;

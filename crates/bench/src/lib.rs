@@ -6,4 +6,5 @@ pub mod command;
 pub mod error;
 pub mod interrupt;
 pub mod record;
+pub mod report;
 pub mod server;

@@ -163,8 +163,20 @@ fn part(shared: &Shared, stratum: usize) -> Part {
     part
 }
 
-/// Percentiles over all validators: histograms are merged, never averaged.
+/// How long validations took, since the start: nanoseconds, rounded up as the histogram does it, and how many took that.
+pub(crate) fn latencies(shared: &Shared) -> Vec<(u64, u64)> {
+    let Some(merged) = merged_latency(shared) else { return Vec::new() };
+    let rows = merged.iter_recorded();
+    rows.map(|row| (row.value_iterated_to(), row.count_since_last_iteration())).collect()
+}
+
 fn latency(shared: &Shared) -> Option<[u64; 3]> {
+    let merged = merged_latency(shared)?;
+    Some([0.5, 0.99, 0.999].map(|quantile| merged.value_at_quantile(quantile)))
+}
+
+/// That of all validators: histograms are merged, and percentiles never averaged. None before there is any.
+fn merged_latency(shared: &Shared) -> Option<Histogram<u64>> {
     let mut merged: Option<Histogram<u64>> = None;
     for validation in &shared.validations {
         let latency = locked(&validation.latency_ns);
@@ -173,6 +185,5 @@ fn latency(shared: &Shared) -> Option<[u64; 3]> {
             None => merged = Some(latency.clone()),
         }
     }
-    let merged = merged.filter(|merged| !merged.is_empty())?;
-    Some([0.5, 0.99, 0.999].map(|quantile| merged.value_at_quantile(quantile)))
+    merged.filter(|merged| !merged.is_empty())
 }

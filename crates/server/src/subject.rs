@@ -8,6 +8,7 @@ use store::{Cursor, Env};
 
 use crate::admin::{Admin, Census, Conn, Snapshot, Subject, Totals};
 use crate::counters::CounterSums;
+use crate::coverage;
 use crate::integrity::Findings;
 use crate::listener::address_text;
 use crate::settings::Settings;
@@ -92,6 +93,10 @@ impl Subject for Office<'_> {
 
     fn disagreements(&self) -> Vec<String> {
         self.shared.reaction.recent()
+    }
+
+    fn validation_latencies(&self) -> Vec<(u64, u64)> {
+        coverage::latencies(self.shared)
     }
 
     fn conns(&self) -> Vec<Conn> {

@@ -3,9 +3,10 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use common::{Client, settings, start};
-use server::settings::{Lru, Settings};
+use server::settings::{Lru, Protect, Settings};
 
 /// A group of statistics.
 fn group(client: &mut Client, name: &str) -> Vec<(String, String)> {
@@ -233,5 +234,41 @@ fn binary_statistics() {
             count += 1;
         }
         assert_eq!(count, expected, "stat {name:?}");
+    }
+}
+
+/// Two arms: the distribution's median is the one that `stats integrity` shows, and where nothing validates there is none.
+#[test]
+fn validation_latency_is_shown_as_a_whole() {
+    let server = start(Settings { protect: Protect::Vanilla, protect_sync: false, ..settings() });
+    let mut client = Client::to(&server);
+    client.check("set a 0 0 1\r\nb\r\n", "STORED\r\n");
+    assert_eq!(group(&mut client, "validation_latency"), []);
+
+    let server = start(Settings { protect: Protect::Orthrus, protect_sync: false, ..settings() });
+    let mut client = Client::to(&server);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        for _ in 0..100 {
+            client.check("set a 0 0 1\r\nb\r\n", "STORED\r\n");
+        }
+        let rows: Vec<(u64, u64)> = group(&mut client, "validation_latency")
+            .iter()
+            .map(|(ns, count)| (ns.parse().expect("a time"), count.parse().expect("a number")))
+            .collect();
+        assert!(rows.is_sorted());
+        let total: u64 = rows.iter().map(|(_, count)| count).sum();
+        let mut seen = 0;
+        let median = rows.iter().find(|(_, count)| {
+            seen += count;
+            seen * 2 >= total
+        });
+        let integrity: BTreeMap<String, String> = group(&mut client, "integrity").into_iter().collect();
+        // More may have been validated between the two questions.
+        let shown = median.map(|(ns, _)| format!("{:.3}", *ns as f64 / 1000.0));
+        if shown.is_some() && shown.as_ref() == integrity.get("validation_us_p50") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{rows:?} {integrity:?}");
     }
 }

@@ -116,6 +116,8 @@ pub(crate) trait Subject {
     fn findings(&self) -> Findings;
     /// The last disagreements, oldest first, a line each.
     fn disagreements(&self) -> Vec<String>;
+    /// How long validations took: nanoseconds, ascending, and how many took that.
+    fn validation_latencies(&self) -> Vec<(u64, u64)>;
     /// Its sockets.
     fn conns(&self) -> Vec<Conn>;
     /// Changes the memory limit; false when that is impossible.
@@ -192,6 +194,7 @@ pub(crate) fn group_stats(group: &[u8], subject: &mut dyn Subject, sink: &mut dy
         b"sizes_disable" => groups::sizes_switch(subject.admin(), false, sink),
         b"integrity" => groups::integrity(&subject.findings(), sink),
         b"disagreements" => groups::disagreements(subject, sink),
+        b"validation_latency" => groups::validation_latency(subject, sink),
         b"conns" => groups::conns(subject, sink),
         // What a memcached without external storage says about it: nothing.
         b"extstore" => {}

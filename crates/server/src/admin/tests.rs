@@ -127,6 +127,10 @@ impl Subject for Fixed {
         vec!["kind=outcome key=a".into(), "kind=reply key=b".into()]
     }
 
+    fn validation_latencies(&self) -> Vec<(u64, u64)> {
+        vec![(2_047, 5), (60_129_542_143, 1)]
+    }
+
     fn conns(&self) -> Vec<Conn> {
         vec![
             Conn {
@@ -250,6 +254,7 @@ fn integrity_values_are_not_reset() {
                     STAT verdicts:record 11\r\nSTAT verdicts:undecided 12\r\nSTAT unvoted 13\r\n\
                     STAT suspected_software 14\r\nSTAT contained 15\r\nSTAT poisoned_keys 16\r\n\
                     STAT looked_back 17\r\nSTAT quarantined_cores 1,3\r\nSTAT ready 1\r\nEND\r\n";
+    server.check("validation_latency", "STAT 2047 5\r\nSTAT 60129542143 1\r\nEND\r\n");
     server.check("disagreements", "STAT 1 kind=outcome key=a\r\nSTAT 2 kind=reply key=b\r\nEND\r\n");
     server.check("integrity", expected);
     server.check("reset", "RESET\r\n");

@@ -3,6 +3,7 @@
 //! Knows servers as a user does: by their sockets, their processes and their statistics.
 
 pub mod command;
+pub mod compare;
 pub mod error;
 pub mod interrupt;
 pub mod record;

@@ -32,8 +32,8 @@ use crate::{janitor, worker};
 /// How often a worker without memory lets its validator run before it abandons what that has not seen yet.
 const PATIENCE: usize = 16;
 
-/// The same where replies wait for what would be abandoned.
-const PATIENCE_SYNC: usize = 512;
+/// The same where replies wait for what would be abandoned: about a second, most of it asleep.
+const PATIENCE_SYNC: usize = 2048;
 
 /// What a worker's ring takes.
 const RING_BYTES: i64 = 64 * RING_LINES as i64;

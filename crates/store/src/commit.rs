@@ -82,7 +82,14 @@ impl Worker {
                     return Ok(Answer { status: Status::TooLarge, token: Token::None, item: None });
                 }
                 let location = self.publish(at, spec)?;
-                Ok(answer(store.view(location)))
+                // As it was written: others can already find it, and what they note of that is not this command's.
+                let written = store.view(location).map(|view| View {
+                    accessed: store.noted(at.env.now),
+                    fetched: false,
+                    token_sent: spec.token_sent,
+                    ..view
+                });
+                Ok(answer(written))
             }
             (Change::Unlink | Change::Amend(_), None) => {
                 unreachable!("an operator changes only what it was shown")

@@ -5,6 +5,7 @@
 //! quiescent point, before the worker lets go of what they point to; see [`crate::hold`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use guard::{Append, Core, Draft, Stratum, Writer};
 
@@ -19,6 +20,16 @@ use crate::replay::Inspector;
 use crate::request::{Effect, Env, Op, PutMode, Request, View};
 use crate::trace::{Seen, TRACE_BYTES, Trace, description, digest_of};
 use crate::worker::Worker;
+
+/// How often a worker without memory lets others run before it sleeps for them.
+const YIELDS: usize = 16;
+
+/// How much longer it sleeps each time, and how long at most.
+const NAP: Duration = Duration::from_micros(1);
+const NAP_MAX: Duration = Duration::from_micros(500);
+
+/// How long a validator on another core looks at some records, unless the system keeps it from going on.
+const LOOK: Duration = Duration::from_micros(20);
 
 /// A worker's end of its ring, and what is known of the execution that is under way.
 pub(crate) struct Recorder {
@@ -39,7 +50,8 @@ pub(crate) struct Recorder {
 pub struct Needs {
     /// Tells whoever looks at the records to hurry. Called at most once for each write that finds no room.
     pub hurry: Box<dyn Fn() + Send>,
-    /// How often the worker lets others run before the records are abandoned.
+    /// How often the worker lets others run before the records are abandoned. After the first few times it sleeps
+    /// meanwhile, longer each time, up to half a millisecond.
     pub patience: usize,
     /// Whether it is recorded in which order workers change things; see [`Order`].
     pub order: bool,
@@ -166,17 +178,21 @@ impl Worker {
         self.recorder.as_ref().map_or(0, |recorder| recorder.writer.dropped())
     }
 
-    /// There is no memory, and this is the `attempt`th look whether there is. Whether somebody is looking at items right
-    /// now, so that what they hold can't be had back.
-    pub(crate) fn need_memory(&self, attempt: usize) -> bool {
-        let Some(Recorder { needs, .. }) = &self.recorder else { return false };
+    /// There is no memory, and this is the `attempt`th look whether there is. How long to sleep before the next, where
+    /// more is known to come only from a validator's work.
+    pub(crate) fn need_memory(&self, attempt: usize) -> Option<Duration> {
+        let Some(Recorder { needs, .. }) = &self.recorder else { return None };
         if attempt == 0 {
             (needs.hurry)();
         }
         if attempt % needs.patience.max(1) == needs.patience.saturating_sub(1) {
             Lease::revoke(&self.store().epochs);
         }
-        Lease::is_any_busy(&self.store().epochs)
+        if (YIELDS..needs.patience).contains(&attempt) {
+            return Some((NAP * attempt as u32).min(NAP_MAX));
+        }
+        // Somebody is looking at items right now: what they hold can't be had back.
+        Lease::is_any_busy(&self.store().epochs).then_some(LOOK)
     }
 
     #[inline]

@@ -26,10 +26,6 @@ use crate::store::{Gone, RESERVED_SEGMENTS, Store};
 /// How often a worker lets others run while it waits for room for one write, before it gives up.
 const ROOM_ATTEMPTS: usize = 4096;
 
-/// How long it sleeps where it knows what it waits for: a validator on another core looks at some records. That takes
-/// about as long, unless the system keeps the validator from going on.
-const NAP: std::time::Duration = std::time::Duration::from_micros(20);
-
 /// After so many of them it no longer trusts that what is retired comes free: somebody may have it pinned.
 const PATIENT_ATTEMPTS: usize = 1024;
 
@@ -393,7 +389,7 @@ impl Worker {
             if store.free_bytes() >= wanted {
                 return true;
             }
-            let is_looked_at = self.need_memory(attempt);
+            let nap = self.need_memory(attempt);
             let is_coming = store.coming_bytes() >= wanted
                 && (attempt < PATIENT_ATTEMPTS || attempt % IMPATIENT_ATTEMPTS > 0);
             if is_coming || !store.make_room(env) {
@@ -402,10 +398,9 @@ impl Worker {
                     // Full, and nothing is on its way.
                     break;
                 }
-                if is_looked_at {
-                    std::thread::sleep(NAP);
-                } else {
-                    std::thread::yield_now();
+                match nap {
+                    Some(nap) => std::thread::sleep(nap),
+                    None => std::thread::yield_now(),
                 }
             }
         }

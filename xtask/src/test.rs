@@ -11,11 +11,11 @@ Usage: cargo xtask test [--no-peers] [--only STEP]
 
 Installs what the tests need (or names it), then runs every step:
 
-  workspace  cargo test --workspace, and the server's once more in each mode
+  workspace  cargo test --workspace, and over the wire once more in each mode
   loom       every interleaving of the concurrent parts, as far as bounded
   build      the release executable
   soak       some hundred thousand commands in every mode, every reply compared
-  peers      software nobody here wrote, against that executable, in three modes
+  peers      software nobody here wrote, against that executable, in four modes
 
   --no-peers   leave out the last three steps and their packages
   --only STEP  run this step alone (its packages must be installed)
@@ -116,15 +116,16 @@ fn run_steps(wanted: &[Step], steps: &mut Steps) -> Result<(), Error> {
 }
 
 const WORKSPACE: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
-/// The server's own tests are run once more in each of these.
-const MODES: [&str; 3] = ["sei", "orthrus", "orthrus-sync"];
+/// The server's tests over the wire are run once more in each of these; its unit tests choose their modes themselves.
+const MODES: [&str; 5] = ["sei", "orthrus", "orthrus-sync", "rbv", "rbv-sync"];
 /// All peers are run in each of these, and find that the server has ended if executions ever disagree.
-const PEER_MODES: [(&str, &[&str]); 3] = [
+const PEER_MODES: [(&str, &[&str]); 4] = [
     ("vanilla", &["--protect", "vanilla"]),
     ("orthrus", &["--protect", "orthrus", "--validate-share", "1", "--on-corruption", "exit"]),
     ("orthrus-sync", &["--protect", "orthrus", "--protect-sync", "--on-corruption", "exit"]),
+    ("rbv", &["--protect", "rbv", "--on-corruption", "exit"]),
 ];
-const SERVER: [&str; 5] = ["test", "--package", "veracache-server", "--no-fail-fast", "--tests"];
+const SERVER: [&str; 6] = ["test", "--package", "veracache-server", "--no-fail-fast", "--test", "*"];
 const BUILD: [&str; 4] = ["build", "--release", "--package", "veracache"];
 
 /// In a target folder of its own: `--cfg loom` changes every crate.

@@ -6,6 +6,7 @@ pub mod command;
 pub mod compare;
 pub mod error;
 pub mod interrupt;
+pub mod oracle;
 pub mod record;
 pub mod report;
 pub mod server;

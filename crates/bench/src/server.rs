@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -51,14 +51,34 @@ impl Server {
         program: &Path,
         arguments: impl IntoIterator<Item = S>,
     ) -> Result<Self, Error> {
+        let any: [OsString; 2] = ["-p".into(), "-1".into()];
+        let mut server = Server::spawn(program, arguments.into_iter().map(Into::into).chain(any))?;
+        let port = server.wait(program, Server::told_port)?;
+        server.address.set_port(port);
+        Ok(server)
+    }
+
+    /// Starts any program that listens at this address because its arguments say so.
+    pub fn start_at<S: Into<OsString>>(
+        program: &Path,
+        arguments: impl IntoIterator<Item = S>,
+        address: SocketAddr,
+    ) -> Result<Self, Error> {
+        let mut server = Server::spawn(program, arguments.into_iter().map(Into::into))?;
+        server.address = address;
+        server.wait(program, |server| TcpStream::connect(server.address).ok())?;
+        Ok(server)
+    }
+
+    /// Starts the process; nobody knows yet where it listens.
+    fn spawn(program: &Path, arguments: impl Iterator<Item = OsString>) -> Result<Self, Error> {
         let folder = TempDir::with_prefix("veracache-").map_err(Error::io("a folder for a server's log"))?;
         let log = folder.path().join("log");
         let output = File::create(&log).map_err(Error::io(log.display().to_string()))?;
         let errors = output.try_clone().map_err(Error::io(log.display().to_string()))?;
         let mut command = Command::new(program);
         command
-            .args(arguments.into_iter().map(Into::into))
-            .args(["-p", "-1"])
+            .args(arguments)
             .env("MEMCACHED_PORT_FILENAME", folder.path().join("ports"))
             .stdin(Stdio::null())
             .stdout(output)
@@ -71,24 +91,26 @@ impl Server {
         let child = command.spawn().map_err(|error| {
             Error::Unavailable(format!("{} can't be started: {error}", program.display()))
         })?;
-        let mut server = Server { child, address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), folder };
-        let port = server.wait_for_port(program)?;
-        server.address.set_port(port);
-        Ok(server)
+        Ok(Server { child, address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), folder })
     }
 
-    fn wait_for_port(&mut self, program: &Path) -> Result<u16, Error> {
+    /// The port that the server told, if it did.
+    fn told_port(&self) -> Option<u16> {
+        let text = fs::read_to_string(self.folder.path().join("ports")).unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("TCP INET: ")?.trim().parse().ok())
+    }
+
+    /// Waits until the server shows that it listens.
+    fn wait<T>(&mut self, program: &Path, shown: impl Fn(&Self) -> Option<T>) -> Result<T, Error> {
         let began = Instant::now();
-        let ports = self.folder.path().join("ports");
         loop {
-            let text = fs::read_to_string(&ports).unwrap_or_default();
-            let port = text.lines().find_map(|line| line.strip_prefix("TCP INET: ")?.trim().parse().ok());
-            if let Some(port) = port {
-                return Ok(port);
-            }
+            // First, as somebody else may have taken the port it was given.
             if let Ok(Some(status)) = self.child.try_wait() {
                 let (name, said) = (program.display(), self.last_words());
                 return Err(Error::Unavailable(format!("{name} ended at its start ({status}){said}")));
+            }
+            if let Some(shown) = shown(self) {
+                return Ok(shown);
             }
             if interrupt::is_requested() {
                 return Err(Error::Interrupted);

@@ -6,9 +6,10 @@ use clap::{Parser, Subcommand};
 
 use crate::error::Error;
 use crate::interrupt;
+use crate::speed;
 
 /// The names that [`run`] knows.
-pub const NAMES: [&str; 0] = [];
+pub const NAMES: [&str; 1] = ["speed"];
 
 #[derive(Debug, Parser)]
 #[command(name = "veracache", disable_help_subcommand = true)]
@@ -19,12 +20,17 @@ struct Program {
 
 /// Each has its options, and a `run` that takes them, in a module of its own.
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    /// The Memcache Speed Test: six phases, its own layout, true latencies beside it
+    Speed(speed::Options),
+}
 
 /// Runs one of [`NAMES`]; `arguments` begin with the name. What went wrong is said in one line on standard error.
 pub fn run(arguments: &[String]) -> ExitCode {
-    let name = std::iter::once("veracache");
-    let program = match Program::try_parse_from(name.chain(arguments.iter().map(String::as_str))) {
+    let name = std::iter::once("veracache".to_string());
+    let has_single_dashes = arguments.first().is_some_and(|name| name == "speed");
+    let dashed = |one: &String| if has_single_dashes { speed::double_dashes(one) } else { one.clone() };
+    let program = match Program::try_parse_from(name.chain(arguments.iter().map(dashed))) {
         Ok(program) => program,
         Err(error) => {
             // Help is no failure; clap's own code for one is 2, as everywhere here.
@@ -42,5 +48,7 @@ pub fn run(arguments: &[String]) -> ExitCode {
 }
 
 fn dispatch(command: Command) -> Result<(), Error> {
-    match command {}
+    match command {
+        Command::Speed(options) => speed::run(&options),
+    }
 }

@@ -10,3 +10,4 @@ pub mod oracle;
 pub mod record;
 pub mod report;
 pub mod server;
+pub mod speed;

@@ -18,6 +18,7 @@ Usage: veracache COMMAND [FLAGS]
 
 Commands:
   serve       run a server; takes memcached's flags (serve -h lists them)
+  speed       run the Memcache Speed Test
   integrity   show what a running server checked, and what it found
   replica     be the second copy of a server's state
   help        print this help; help COMMAND prints that command's flags

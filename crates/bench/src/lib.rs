@@ -5,6 +5,8 @@
 pub mod command;
 pub mod compare;
 pub mod error;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod inject;
 pub mod interrupt;
 pub mod oracle;
 pub mod record;

@@ -1,10 +1,14 @@
 //! The model of what a cache may answer, against servers that are in order: every answer is as it expects, in every mode
 //! of execution, and from a memcached where there is one.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bench::oracle::{Bytes, Client, Model, Request, Rules, Scope, Tally, Verdict, Workload};
+use bench::oracle::{
+    Bytes, Client, Framing, Model, Op, Request, Rules, Scope, Sent, Tally, Verdict, Workload,
+};
 use bench::server::Server;
 
 /// How long an answer may take on a machine that does much else.
@@ -71,4 +75,53 @@ fn memcached_answers_as_expected() {
     let flags = "-l 127.0.0.1 -U 0 -u root -t 1 -m 1024";
     let server = Server::start(program, flags.split(' ')).expect("it starts");
     check(&server, Scope::Old, [1, 1]);
+}
+
+/// A bit that flips in any answer is noticed, wherever it is: in the other arm nothing is, and all is correct.
+#[test]
+fn a_flipped_bit_is_noticed() {
+    let program = Path::new(env!("CARGO_BIN_EXE_veracache"));
+    let flags = "serve -l 127.0.0.1 -U 0 -u root -t 1 -m 256";
+    let server = Server::start(program, flags.split(' ')).expect("it starts");
+    let mut stream = TcpStream::connect(server.address()).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+    let mut model = Model::new(Rules::default());
+    let seed = seed();
+    let mut place = seed;
+    let mut noticed = 0;
+    for request in Workload::of(Scope::Small, seed, 1_500) {
+        let sent = model.send(request);
+        stream.write_all(sent.bytes()).expect("it reads");
+        let mut answer = Vec::new();
+        while sent.request().framing(&answer) != Framing::Whole(answer.len()) {
+            let mut space = [0; 4096];
+            let len = stream.read(&mut space).expect("it answers");
+            answer.extend_from_slice(&space[..len]);
+        }
+        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mut altered = answer.clone();
+        let byte = usize::try_from(place >> 33).expect("31 bits") % altered.len();
+        altered[byte] ^= 1 << (place >> 30 & 7);
+        if !is_open(&sent, &answer, &altered, byte) {
+            let is_whole = sent.request().framing(&altered) == Framing::Whole(altered.len());
+            let verdict = model.clone().check(&sent, &altered);
+            let shown = altered.escape_ascii();
+            assert!(!is_whole || verdict != Verdict::Correct, "{byte}: {shown} to {sent:?}");
+            noticed += 1;
+        }
+        assert_eq!(model.check(&sent, &answer), Verdict::Correct);
+    }
+    assert!(noticed > 1_000, "{noticed}");
+}
+
+/// Whether an answer may have this digit instead, as far as a client can know: in a cas id, or a time.
+fn is_open(sent: &Sent, answer: &[u8], altered: &[u8], byte: usize) -> bool {
+    let shows = match sent.request().op {
+        Op::Get { with_cas, .. } => with_cas,
+        _ => sent.request().wants.iter().any(|letter| b"ctlh".contains(letter)),
+    };
+    let is_digit = answer[byte].is_ascii_digit() && altered[byte].is_ascii_digit();
+    let word = answer[..byte].rsplit(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
+    let is_number = word.iter().skip(1).all(u8::is_ascii_digit);
+    shows && is_digit && is_number
 }

@@ -194,8 +194,8 @@ fn render_classic(request: &Request, key: &[u8], said: &Said, shown: &Shown, out
             out.extend_from_slice(b"VALUE ");
             out.extend_from_slice(key);
             say(out, &format!(" {} {}", version.flags, version.value.len()));
-            if let (true, Some(cas)) = (*with_cas, shown.cas) {
-                say(out, &format!(" {cas}"));
+            if *with_cas {
+                say(out, &format!(" {}", shown.cas.unwrap_or(0)));
             }
             out.extend_from_slice(b"\r\n");
             out.extend_from_slice(&version.value);
@@ -333,7 +333,7 @@ fn kind(request: &Request, key: &[u8], said: &Said, reply: Option<Reply<'_>>, kn
                 None => Kind::Status,
             }
         }
-        _ => value.map_or(Kind::Status, |value| (known.origin)(value).unwrap_or(Kind::Status)),
+        _ => value.map_or(Kind::Status, |value| (known.origin)(value).unwrap_or(Kind::Value)),
     }
 }
 

@@ -73,7 +73,7 @@ pub struct Rules {
 }
 
 /// What all keys hold.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Model {
     rules: Rules,
     entries: HashMap<Bytes, Entry>,
@@ -81,7 +81,7 @@ pub struct Model {
 }
 
 /// What one key may hold. Invariant: at least one candidate; all are different.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     candidates: Vec<State>,
     /// Whether it may hold anything else.
@@ -388,3 +388,6 @@ fn wrong(kind: Kind, sent: &Sent, answer: &[u8], should: Option<String>) -> Verd
     }
     Verdict::Wrong { kind, what }
 }
+
+#[cfg(test)]
+mod tests;

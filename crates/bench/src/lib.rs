@@ -9,6 +9,7 @@ pub mod error;
 pub mod inject;
 pub mod interrupt;
 pub mod oracle;
+pub mod protect;
 pub mod record;
 pub mod report;
 pub mod server;

@@ -1,5 +1,7 @@
+//! Estimates and intervals against known ones, and against their promise.
+
 use super::*;
-use crate::compare::rounds::Random;
+use crate::random::Random;
 
 fn about(found: f64, expected: f64) {
     assert!((found - expected).abs() < 1e-9, "{found} is not {expected}");
@@ -98,7 +100,7 @@ fn intervals_hold_what_they_promise() {
     let mut random = Random::new(seed);
     let mut differing = |slowdown: f64| {
         let trial = |random: &mut Random| {
-            let mut noise = || (0..12).map(|_| random.share()).sum::<f64>().mul_add(0.02, -0.12).exp();
+            let mut noise = || (0..12).map(|_| random.unit()).sum::<f64>().mul_add(0.02, -0.12).exp();
             let pairs: Vec<(f64, f64)> = (0..12).map(|_| (slowdown * noise(), noise())).collect();
             Ratio::of(&pairs).expect("pairs").differs()
         };

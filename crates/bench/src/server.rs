@@ -82,7 +82,9 @@ impl Server {
             .env("MEMCACHED_PORT_FILENAME", folder.path().join("ports"))
             .stdin(Stdio::null())
             .stdout(output)
-            .stderr(errors);
+            .stderr(errors)
+            // Ctrl-C in a terminal is for whoever measures; the server is ended in order, behind the last request.
+            .process_group(0);
         // SAFETY: the closure makes one system call and neither allocates nor takes a lock, so it may run between
         // fork and exec.
         unsafe {
@@ -96,8 +98,12 @@ impl Server {
 
     /// The port that the server told, if it did.
     fn told_port(&self) -> Option<u16> {
+        self.told("TCP INET: ")
+    }
+
+    fn told(&self, kind: &str) -> Option<u16> {
         let text = fs::read_to_string(self.folder.path().join("ports")).unwrap_or_default();
-        text.lines().find_map(|line| line.strip_prefix("TCP INET: ")?.trim().parse().ok())
+        text.lines().find_map(|line| line.strip_prefix(kind)?.trim().parse().ok())
     }
 
     /// Waits until the server shows that it listens.
@@ -126,6 +132,11 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it speaks the line protocol, if it was started with `--line-port -1`.
+    pub fn line_address(&self) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.address.ip(), self.told("LINE INET: ")?))
     }
 
     /// The process, for its CPU time and memory. It may have children of its own: a replica.

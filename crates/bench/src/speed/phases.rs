@@ -248,28 +248,45 @@ impl Worker {
 
     /// The reply to an `incr`, which does not make a counter: one that is missing is added.
     fn await_number(&mut self, connection: &mut Connection) -> Result<(), Failure> {
-        let (phase, flaws, counter) = (&self.phase, &mut self.flaws, &mut self.counter);
-        let is_missing = connection.reply(|reply| {
-            let is_missing = matches!(reply, Reply::NotFound(_));
-            if !is_missing {
-                judge(phase, reply, counter, flaws);
-            }
-            is_missing
-        })?;
-        if !is_missing {
+        if self.was_counted(connection)? {
             return Ok(());
         }
-        if counter.take().is_some() {
-            flaws.unexpected += 1;
+        if self.counter.take().is_some() {
+            self.flaws.unexpected += 1;
         }
-        let (key, ttl) = (&self.keys[0], phase.ttl);
-        let key = std::str::from_utf8(key).expect("made of digits and letters");
-        connection.send(format!("add {key} 0 {ttl} 1\r\n1\r\n").as_bytes())?;
-        connection.reply(|reply| match reply {
-            Reply::Stored => *counter = Some(1),
-            // Another worker was faster; this one's increment is lost, as with any client that does so.
-            Reply::NotStored(_) => flaws.unexpected += 1,
-            other => flaws.error(|| said(other)),
+        let key = std::str::from_utf8(&self.keys[0]).expect("made of digits and letters");
+        connection.send(format!("add {key} 0 {} 1\r\n1\r\n", self.phase.ttl).as_bytes())?;
+        let (flaws, counter) = (&mut self.flaws, &mut self.counter);
+        let is_taken = connection.reply(|reply| match reply {
+            Reply::Stored => {
+                *counter = Some(1);
+                false
+            }
+            Reply::NotStored(_) => true,
+            other => {
+                flaws.error(|| said(other));
+                false
+            }
+        })?;
+        if is_taken {
+            // Another worker added it in between.
+            connection.send(&self.request)?;
+            if !self.was_counted(connection)? {
+                self.flaws.unexpected += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges the reply to an `incr`, unless there is no such counter.
+    fn was_counted(&mut self, connection: &mut Connection) -> Result<bool, Failure> {
+        let (phase, flaws, counter) = (&self.phase, &mut self.flaws, &mut self.counter);
+        connection.reply(|reply| {
+            let is_there = !matches!(reply, Reply::NotFound(_));
+            if is_there {
+                judge(phase, reply, counter, flaws);
+            }
+            is_there
         })
     }
 }

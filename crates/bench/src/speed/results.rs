@@ -134,7 +134,8 @@ impl Results {
 
     /// Fills in what a report shows.
     pub(crate) fn draw(&mut self) {
-        let verdict = self.phases.iter().find(|phase| phase.name.eq_ignore_ascii_case("get (hit)"));
+        let verdict =
+            self.phases.iter().find(|phase| ["Get (hit)", "get-hit"].contains(&phase.name.as_str()));
         let verdict = verdict.or(self.phases.first()).map_or_else(
             || "Nothing was measured.".to_string(),
             |phase| {

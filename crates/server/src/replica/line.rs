@@ -183,15 +183,15 @@ impl Line {
                 }
             }
             Heard::Missed(missed) => {
-                let Missed { stream, cas, vanished, key } = missed;
-                if usize::from(stream) >= crew.streams.len() {
+                let stream = usize::from(missed.stream);
+                if stream >= crew.streams.len() {
                     return Err(BadFrame::Content);
                 }
                 // Only here it is known whether it went by eviction.
-                if !shared.store.has_vanished_since(&key, vanished) {
-                    let mismatch = Mismatch::new(Kind::Lost, Digest(cas), Digest(0));
-                    let hash = shared.store.number_of(&key);
-                    crew.desk.react(mismatch, usize::from(stream), hash);
+                if !missed.is_explained(&shared.store, &shared.env()) {
+                    let mismatch = Mismatch::new(Kind::Lost, Digest(missed.cas), Digest(0));
+                    let hash = shared.store.number_of(&missed.key);
+                    crew.desk.react(mismatch, stream, hash);
                 }
             }
         }

@@ -381,7 +381,8 @@ impl Mirror {
     /// Notes that the server did not find what is here.
     fn suspect(&mut self, key: &[u8], own: Own, stream: u16, may_be_overtaken: bool) {
         if self.suspects.len() < SUSPECTS_MAX {
-            let missed = Missed { stream, cas: own.version.cas, vanished: own.vanished, key: key.to_vec() };
+            let Own { version: Version { cas, birth }, exptime, vanished, .. } = own;
+            let missed = Missed { stream, cas, birth, exptime, vanished, key: key.to_vec() };
             self.suspects.push(Suspect { missed, opened: self.opened, may_be_overtaken });
         } else {
             self.counted.unknown += 1;
@@ -465,11 +466,12 @@ impl Mirror {
     pub(crate) fn close(&mut self, fence: u64, is_complete: bool) {
         self.settle();
         let due: Vec<Suspect> = self.suspects.extract_if(.., |suspect| suspect.opened < fence).collect();
-        for Suspect { missed, may_be_overtaken, .. } in due {
-            let own = if may_be_overtaken { self.follower.own(&missed.key) } else { None };
-            let is_explained = may_be_overtaken && own.is_none_or(|own| own.version.cas != missed.cas);
-            if is_explained {
-                continue;
+        for Suspect { mut missed, may_be_overtaken, .. } in due {
+            if may_be_overtaken {
+                let own = self.follower.own(&missed.key).filter(|own| own.version.cas == missed.cas);
+                let Some(own) = own else { continue };
+                // What gave it less time came first as well.
+                (missed.birth, missed.exptime) = (own.version.birth, own.exptime);
             }
             if self.is_uncertain(&missed.key) {
                 self.counted.unknown += 1;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use guard::{Append, Core, Disagreement, Kind, Mismatch, Next as Read, Reader, Record, Stratum, Turn, ring};
 use store::{
-    Copy, Cursor, Delete, Env, Fence as Moment, Fetch, Follower, Inspector, NOTE_BYTES, Needs, Op, Put,
-    Request, Store, StoreOptions, Trace, View, Worker,
+    Copy, Cursor, Delete, Env, Exptime, Fence as Moment, Fetch, Follower, Inspector, NOTE_BYTES, Needs, Op,
+    Put, Request, Store, StoreOptions, Trace, View, Worker,
 };
 
 use self::command::{Command, NOW, command, told};
@@ -46,6 +46,8 @@ struct Owned {
 
 struct Recording {
     worker: Worker,
+    /// As it was when the worker's round began, if it is in one.
+    env: Option<Env>,
     inspector: Inspector,
     reader: Reader,
     packer: Packer,
@@ -69,6 +71,8 @@ struct World {
     clock: Duration,
     disagreements: Vec<Disagreement>,
     missed: Vec<Missed>,
+    /// Those of them that the server can't explain, when it is told.
+    lost: Vec<Missed>,
     unknown: usize,
     confirmed: usize,
     fault: Option<Fault>,
@@ -83,7 +87,7 @@ impl World {
             let (writer, reader) = ring(1 << 14);
             let inspector =
                 worker.record_into(writer, Needs { order: true, ..Needs::default() }).expect("a hold");
-            Recording { worker, inspector, reader, packer: Packer::new() }
+            Recording { worker, env: None, inspector, reader, packer: Packer::new() }
         };
         let own = StoreOptions {
             seed: options.seed ^ 0x1234_5678,
@@ -111,6 +115,7 @@ impl World {
             clock: Duration::ZERO,
             disagreements: Vec::new(),
             missed: Vec::new(),
+            lost: Vec::new(),
             unknown: 0,
             confirmed: 0,
             fault: None,
@@ -121,9 +126,24 @@ impl World {
         self.store.env(self.now)
     }
 
+    /// A worker begins another round.
+    fn round(&mut self, number: usize) {
+        self.workers[number].worker.round();
+        self.workers[number].env = Some(self.env());
+    }
+
+    /// All workers wait for something to do.
+    fn idle(&mut self) {
+        for Recording { worker, env, .. } in &mut self.workers {
+            worker.idle();
+            *env = None;
+        }
+    }
+
     fn execute(&mut self, number: usize, command: &Command, value: &[u8]) -> Option<u64> {
-        let env = self.env();
-        let Recording { worker, .. } = &mut self.workers[number];
+        let fresh = self.env();
+        let Recording { worker, env, .. } = &mut self.workers[number];
+        let env = *env.get_or_insert(fresh);
         worker.trace_next(true);
         let answer = worker.execute(&command.request(value), &env);
         let (told, cas) = (told(answer.status, answer.item), answer.item.map(|item| item.cas));
@@ -257,7 +277,10 @@ impl World {
         let (now, core) = (self.clock, Core(7));
         streams.run(&mut Run { now, core, mirror, confirm: &mut confirm, tell: &mut tell });
         mirror.settle();
-        self.missed.append(&mut mirror.missed);
+        let missed = std::mem::take(&mut self.mirror.missed);
+        let env = self.env();
+        self.lost.extend(missed.iter().filter(|missed| !missed.is_explained(&self.store, &env)).cloned());
+        self.missed.extend(missed);
     }
 
     /// Everything arrives, and every fence is passed.
@@ -266,7 +289,7 @@ impl World {
             self.walk(1000);
         }
         for _ in 0..6 {
-            self.workers.iter_mut().for_each(|recording| recording.worker.idle());
+            self.idle();
             self.ship_all();
             self.fence();
             self.deliver(usize::MAX);
@@ -364,7 +387,7 @@ fn check(workers: usize, keys: usize, commands: usize, options: StoreOptions) ->
         match random.below(40) {
             0..8 => {
                 let worker = random.below(workers);
-                world.workers[worker].worker.round();
+                world.round(worker);
             }
             8..14 => {
                 let worker = random.below(workers);
@@ -381,11 +404,11 @@ fn check(workers: usize, keys: usize, commands: usize, options: StoreOptions) ->
             _ => {}
         }
         assert_eq!(world.disagreements, [], "after {number}");
-        assert_eq!(world.missed, []);
+        assert_eq!(world.lost, []);
     }
     world.finish();
     assert_eq!(world.disagreements, []);
-    assert_eq!(world.missed, []);
+    assert_eq!(world.lost, []);
     println!("{:?}", world.mirror.counted());
     world
 }
@@ -430,8 +453,9 @@ fn settled(workers: usize) -> World {
     world
 }
 
-const FETCH: Op<'static> =
-    Op::Fetch(Fetch { touch: None, vivify: None, recache: None, new_cas: None, bump: true, claim: false });
+const FETCHING: Fetch =
+    Fetch { touch: None, vivify: None, recache: None, new_cas: None, bump: true, claim: false };
+const FETCH: Op<'static> = Op::Fetch(FETCHING);
 
 fn kinds(world: &World) -> Vec<Kind> {
     world.disagreements.iter().map(|disagreement| disagreement.kind).collect()
@@ -450,8 +474,49 @@ fn an_item_that_went_without_a_command_is_missed() {
         assert_eq!(kinds(&world), []);
         let missed = world.missed.iter().map(|missed| (missed.stream as usize, &missed.key[..]));
         assert_eq!(missed.collect::<Vec<_>>(), [(reader, &b"key"[..])]);
-        let number = world.missed[0].vanished;
-        assert!(world.store.has_vanished_since(b"key", number), "and the server knows why");
+        assert_eq!(world.lost, [], "and the server knows why");
+        let later = Missed { vanished: world.missed[0].vanished + 1, ..world.missed[0].clone() };
+        assert!(!later.is_explained(&world.store, &world.env()), "but not if it was there afterwards");
+    }
+}
+
+/// What took it away was done in an environment that the look-up's round did not know of yet.
+#[test]
+fn what_is_dead_by_now_may_have_been_swept_before_it_was_looked_for() {
+    let touch = |seconds| Op::Fetch(Fetch { touch: Some(Exptime(seconds)), ..FETCHING });
+    for (what, exptime, op, flushes) in [
+        ("flushed", 0, None, true),
+        ("expired", 1, None, false),
+        ("touched, then expired", 0, Some(touch(1)), false),
+        ("touched", 0, Some(touch(-1)), false),
+    ] {
+        let mut world = settled(3);
+        let put = Op::Put(Put { exptime: Exptime(exptime), ..Put::set(&[]) });
+        // So large that it has a segment of its own: those that are still written to are not swept.
+        let value = vec![7; 500_000];
+        world.execute(0, &Command { key: b"key".to_vec(), op: put, len: value.len() }, &value);
+        world.finish();
+        // The reader's round begins.
+        let other = Command { key: b"other".to_vec(), op: FETCH, len: 0 };
+        world.execute(1, &other, b"");
+        if let Some(op) = op {
+            world.execute(2, &Command { key: b"key".to_vec(), op, len: 0 }, b"");
+        }
+        if flushes {
+            world.store.flush();
+        }
+        world.now += 1;
+        let env = world.env();
+        while world.store.maintain(&env, 10) {}
+        world.execute(1, &Command { key: b"key".to_vec(), op: FETCH, len: 0 }, b"");
+        let (_, answer) = world.commands.last().expect("recorded");
+        assert!(answer.starts_with("Miss"), "{what}: {answer}");
+        // The reader's record comes first.
+        world.workers[1].worker.idle();
+        world.ship(1);
+        world.deliver(usize::MAX);
+        world.finish();
+        assert_eq!((kinds(&world), &world.lost[..]), (vec![], &[][..]), "{what}");
     }
 }
 
@@ -462,7 +527,7 @@ fn a_removal_that_comes_late_is_no_loss() {
     let fetch = Command { key: b"key".to_vec(), op: FETCH, len: 0 };
     world.execute(0, &delete, b"");
     world.execute(1, &fetch, b"");
-    world.workers.iter_mut().for_each(|recording| recording.worker.idle());
+    world.idle();
     world.ship(1);
     world.deliver(usize::MAX);
     world.finish();

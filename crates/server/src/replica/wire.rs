@@ -17,10 +17,10 @@
 use std::fmt;
 
 use guard::{ACK_BYTES, Ack, Seq};
-use store::{Copy, ORDERS, View, crc32c};
+use store::{Copy, Env, ORDERS, Store, View, crc32c};
 
 /// The version of everything here. Both sides must have the same: a replica is updated together with its server.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// What the server sends before it sees some of it acknowledged: so much, and one parcel more.
 pub(crate) const WINDOW_BYTES: usize = 4 << 20;
@@ -491,15 +491,28 @@ pub(crate) struct Missed {
     pub(crate) stream: u16,
     /// The version there was.
     pub(crate) cas: u64,
+    /// What orders that against flush_all, and its time of expiry in Unix seconds, 0 for never.
+    pub(crate) birth: u64,
+    pub(crate) exptime: u32,
     /// What the server said of items that vanish when it was there; see [`store::Store::has_vanished_since`].
     pub(crate) vanished: u32,
     pub(crate) key: Vec<u8>,
 }
 
 impl Missed {
+    /// Whether the server, whose environment this is by now, knows why it is missing. The look-up's own environment is as
+    /// old as its round: what has expired or was flushed since may have been swept before it looked.
+    pub(crate) fn is_explained(&self, store: &Store, env: &Env) -> bool {
+        let is_flushed = self.birth < env.flushed_below;
+        let is_expired = self.exptime != 0 && self.exptime <= env.now;
+        is_flushed || is_expired || store.has_vanished_since(&self.key, self.vanished)
+    }
+
     pub(crate) fn append(&self, out: &mut Vec<u8>) {
         append(out, Tag::Lost, self.stream, |body| {
             body.extend_from_slice(&self.cas.to_le_bytes());
+            body.extend_from_slice(&self.birth.to_le_bytes());
+            body.extend_from_slice(&self.exptime.to_le_bytes());
             body.extend_from_slice(&self.vanished.to_le_bytes());
             append_key(body, &self.key);
         });
@@ -507,9 +520,10 @@ impl Missed {
 
     pub(crate) fn decode(frame: &Frame<'_>) -> Result<Self, BadFrame> {
         let mut fields = Fields::new(frame.body);
-        let (cas, vanished, key) = (fields.u64()?, fields.u32()?, key(&mut fields)?.to_vec());
+        let (cas, birth) = (fields.u64()?, fields.u64()?);
+        let (exptime, vanished, key) = (fields.u32()?, fields.u32()?, key(&mut fields)?.to_vec());
         fields.end()?;
-        Ok(Missed { stream: frame.stream, cas, vanished, key })
+        Ok(Missed { stream: frame.stream, cas, birth, exptime, vanished, key })
     }
 }
 
@@ -667,7 +681,7 @@ mod tests {
             fence.append(&mut bytes);
             assert_eq!(Fence::decode(&whole(&bytes)), Ok(fence));
         }
-        let missed = Missed { stream: 2, cas: 3, vanished: 4, key: b"key".to_vec() };
+        let missed = Missed { stream: 2, cas: 3, birth: 5, exptime: 6, vanished: 4, key: b"key".to_vec() };
         let mut bytes = Vec::new();
         missed.append(&mut bytes);
         assert_eq!(Missed::decode(&whole(&bytes)), Ok(missed));

@@ -7,7 +7,7 @@ mod client;
 mod model;
 mod server;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use server::Server;
 
 const USAGE: &str = "\
 Usage: cargo xtask soak [--mode MODE] [--operations N] [--seed N]
+                        [--server PATH]
 
 Starts the release executable in every mode, first with little memory and then
 with plenty, and compares every reply with what it has to be. Ends with an
@@ -27,6 +28,7 @@ error if one was wrong, or if executions disagreed.
   --mode MODE      vanilla, sei, orthrus, orthrus-sync, rbv, rbv-sync or all
   --operations N   commands in each mode, as 20000000 or 2e7; 1e7 by default
   --seed N         repeats a run, as far as threads can be repeated
+  --server PATH    an executable that is there already; else one is built
 ";
 
 /// A mode, as it is named here and as the server is told.
@@ -54,17 +56,23 @@ struct Options {
     modes: Vec<(&'static str, &'static [&'static str])>,
     operations: u64,
     seed: u64,
+    server: Option<PathBuf>,
 }
 
-/// Builds the release executable, and soaks it as asked for.
+/// Builds the release executable if none is given, and soaks it as asked for.
 pub(crate) fn run(args: &[String]) -> Result<(), Error> {
     if matches!(args, [arg] if arg == "--help" || arg == "-h") {
         print!("{USAGE}");
         return Ok(());
     }
-    let Options { modes, operations, seed } = parse(args)?;
-    step::cargo("build", &["build", "--release", "--package", "veracache"], &[])?;
-    let executable = step::target_dir()?.join("release").join("veracache");
+    let Options { modes, operations, seed, server } = parse(args)?;
+    let executable = match server {
+        Some(server) => server,
+        None => {
+            step::cargo("build", &["build", "--release", "--package", "veracache"], &[])?;
+            step::target_dir()?.join("release").join("veracache")
+        }
+    };
     for (name, flags) in modes {
         soak(&executable, name, flags, operations, seed)?;
     }
@@ -81,7 +89,8 @@ pub(crate) fn run_short(executable: &Path, steps: &mut Steps) {
 }
 
 fn parse(args: &[String]) -> Result<Options, Error> {
-    let mut options = Options { modes: MODES.to_vec(), operations: 10_000_000, seed: seed_of_the_clock() };
+    let seed = seed_of_the_clock();
+    let mut options = Options { modes: MODES.to_vec(), operations: 10_000_000, seed, server: None };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| Error::Usage(format!("{arg} wants a value")));
@@ -100,6 +109,7 @@ fn parse(args: &[String]) -> Result<Options, Error> {
                     .parse()
                     .map_err(|error| Error::Usage(format!("--seed wants a number: {error}")))?;
             }
+            "--server" => options.server = Some(PathBuf::from(value()?)),
             _ => return Err(Error::Usage(format!("soak does not know '{arg}'"))),
         }
     }
@@ -226,10 +236,13 @@ mod tests {
 
     #[test]
     fn arguments_are_read_or_refused_in_one_line() {
-        let options = parse_words("--mode sei --operations 2e5 --seed 7").expect("valid");
+        let options = parse_words("--mode sei --operations 2e5 --seed 7 --server x").expect("valid");
         assert_eq!((options.modes.len(), options.operations, options.seed), (1, 200_000, 7));
+        assert_eq!(options.server.as_deref(), Some(Path::new("x")));
         assert_eq!(parse_words("--mode all").expect("valid").modes.len(), MODES.len());
-        for bad in ["--mode", "--mode none", "--operations 0", "--operations x", "--seed x", "--fast"] {
+        for bad in
+            ["--mode", "--mode none", "--operations 0", "--operations x", "--seed x", "--server", "--fast"]
+        {
             let Err(message) = parse_words(bad) else { panic!("'{bad}' was accepted") };
             assert_eq!(message.lines().count(), 1, "{message}");
         }

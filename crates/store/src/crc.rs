@@ -10,19 +10,34 @@ const POLYNOMIAL: u32 = 0x82F6_3B78;
 #[must_use]
 pub fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("sse4.2") {
-        // SAFETY: the feature was detected on this processor.
+    if is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq") {
+        // SAFETY: the features were detected on this processor.
         return unsafe { by_instruction(crc, bytes) };
     }
     crc32c_by_tables(crc, bytes)
 }
 
+/// Words that each of three CRCs is extended by before they become one: the instruction takes three cycles, and can be
+/// begun in each (Gopal et al., "Fast CRC computation for iSCSI polynomial using CRC32 instruction", 2011).
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "sse4.2")]
+const LANE_WORDS: usize = 8;
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.2,pclmulqdq")]
 fn by_instruction(crc: u32, bytes: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
     let (words, rest) = bytes.as_chunks::<8>();
+    let (blocks, words) = words.as_chunks::<{ 3 * LANE_WORDS }>();
     let mut sum = u64::from(!crc);
+    for block in blocks {
+        let (mut second, mut third) = (0, 0);
+        for at in 0..LANE_WORDS {
+            sum = _mm_crc32_u64(sum, u64::from_le_bytes(block[at]));
+            second = _mm_crc32_u64(second, u64::from_le_bytes(block[LANE_WORDS + at]));
+            third = _mm_crc32_u64(third, u64::from_le_bytes(block[2 * LANE_WORDS + at]));
+        }
+        sum = third ^ _mm_crc32_u64(0, times(sum, TWO_LANES) ^ times(second, ONE_LANE));
+    }
     for word in words {
         sum = _mm_crc32_u64(sum, u64::from_le_bytes(*word));
     }
@@ -31,6 +46,35 @@ fn by_instruction(crc: u32, bytes: &[u8]) -> u32 {
         sum = _mm_crc32_u8(sum, *byte);
     }
     !sum
+}
+
+/// What a CRC is multiplied by, without carries, to be that of the same bytes with the zeros of one or two lanes after
+/// them. The multiplication and the instruction that reduces its result add a power of 33.
+#[cfg(target_arch = "x86_64")]
+const ONE_LANE: u32 = power(64 * LANE_WORDS - 33);
+#[cfg(target_arch = "x86_64")]
+const TWO_LANES: u32 = power(2 * 64 * LANE_WORDS - 33);
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "pclmulqdq")]
+fn times(sum: u64, factor: u32) -> u64 {
+    use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_cvtsi64_si128, _mm_cvtsi128_si64};
+    let product = _mm_clmulepi64_si128::<0>(
+        _mm_cvtsi64_si128(sum.cast_signed()),
+        _mm_cvtsi64_si128(u64::from(factor).cast_signed()),
+    );
+    _mm_cvtsi128_si64(product).cast_unsigned()
+}
+
+/// This power of x modulo the polynomial, bit-reversed.
+#[cfg(target_arch = "x86_64")]
+const fn power(exponent: usize) -> u32 {
+    let (mut result, mut left) = (1 << 31, exponent);
+    while left > 0 {
+        result = (result >> 1) ^ (POLYNOMIAL & (result & 1_u32).wrapping_neg());
+        left -= 1;
+    }
+    result
 }
 
 /// The same function without the instruction: eight table look-ups for eight bytes
@@ -140,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_routines_agree_at_every_length_and_split() {
-        let bytes: Vec<u8> = (0..200_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let bytes: Vec<u8> = (0..700_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         for length in 0..bytes.len() {
             let whole = crc32c(0, &bytes[..length]);
             assert_eq!(whole, crc32c_by_tables(0, &bytes[..length]));

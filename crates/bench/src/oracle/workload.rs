@@ -193,12 +193,11 @@ impl Workload {
 
     fn put(&mut self, index: u64, mode: Mode, form: Form) -> Request {
         let is_joined = matches!(mode, Mode::Append | Mode::Prepend);
-        let mode = match is_joined && self.bytes_max[index_of(index)] > GROWN_BYTES_MAX {
-            true => Mode::Set,
-            false => mode,
-        };
         let value = self.piece(index);
         let bytes_max = &mut self.bytes_max[index_of(index)];
+        // Both together have to fit, too.
+        let is_too_long = *bytes_max > GROWN_BYTES_MAX || *bytes_max + value.len() > VALUE_BYTES_MAX as usize;
+        let mode = if is_joined && is_too_long { Mode::Set } else { mode };
         *bytes_max = match mode {
             Mode::Set => value.len(),
             Mode::Append | Mode::Prepend => *bytes_max + value.len(),

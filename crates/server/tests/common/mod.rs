@@ -85,7 +85,9 @@ fn check(findings: &Findings) {
     assert_eq!(findings.disagreements(), 0, "a healthy core was found sick");
     let (executed, validated) = findings.validated();
     assert!(validated <= executed);
-    assert!(executed == 0 || validated > 0, "nothing of {executed} commands was validated");
+    // A server that lived for a moment may have shed all before its replica was there.
+    let may_have_shed = protect() == (Protect::Rbv, false);
+    assert!(executed == 0 || validated > 0 || may_have_shed, "nothing of {executed} commands was validated");
 }
 
 /// Starts a server.

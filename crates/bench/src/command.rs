@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::error::Error;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+use crate::inject;
 use crate::interrupt;
 use crate::speed;
 
 /// The names that [`run`] knows.
-pub const NAMES: [&str; 1] = ["speed"];
+pub const NAMES: [&str; 2] = ["inject", "speed"];
 
 #[derive(Debug, Parser)]
 #[command(name = "veracache", disable_help_subcommand = true)]
@@ -23,6 +25,9 @@ struct Program {
 enum Command {
     /// The Memcache Speed Test: six phases, its own layout, true latencies beside it
     Speed(speed::Options),
+    /// Make a server's instructions go wrong, and count what is noticed
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    Inject(inject::Options),
 }
 
 /// Runs one of [`NAMES`]; `arguments` begin with the name. What went wrong is said in one line on standard error.
@@ -50,5 +55,7 @@ pub fn run(arguments: &[String]) -> ExitCode {
 fn dispatch(command: Command) -> Result<(), Error> {
     match command {
         Command::Speed(options) => speed::run(&options),
+        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+        Command::Inject(options) => inject::run(&options),
     }
 }

@@ -20,6 +20,7 @@ Commands:
   serve       run a server; takes memcached's flags (serve -h lists them)
   speed       run the Memcache Speed Test
   integrity   show what a running server checked, and what it found
+  inject      make a server's instructions go wrong, and count what is noticed
   replica     be the second copy of a server's state
   help        print this help; help COMMAND prints that command's flags
   version     print the version

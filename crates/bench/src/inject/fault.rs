@@ -19,7 +19,9 @@ const OFFSETS: [i64; 8] = [-64, -16, -8, -4, 4, 8, 16, 64];
 const LANE_BYTES: usize = 4;
 
 /// How an instruction goes wrong.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(
+    Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Model {
     /// One bit of what it writes is flipped.
@@ -239,6 +241,11 @@ impl Fault {
         };
         let targets: Vec<Target> = targets(instruction).into_iter().filter(fits).collect();
         Some(Fault { model, target: random.pick(&targets).copied(), choice: random.below_u32(1 << 16) })
+    }
+
+    /// Whether it concerns what is written to memory.
+    pub fn is_of_memory(&self) -> bool {
+        matches!(self.target, Some(Target::Memory { .. }))
     }
 
     /// Changes bytes of a target as the model says, the lowest first; whether that makes a difference.

@@ -81,7 +81,14 @@ pub fn find_thread(process: u32, name: &str) -> Result<u32, Error> {
 impl Tracee {
     /// Attaches to a thread of a child of ours; it goes on running.
     pub fn attach(process: u32, name: &str) -> Result<Self, Error> {
-        let thread = Pid::from_raw(find_thread(process, name)?.cast_signed());
+        // A server listens before its threads have their names.
+        let began = Instant::now();
+        let thread = loop {
+            match find_thread(process, name) {
+                Err(Error::Unavailable(_)) if began.elapsed() < PATIENCE / 2 => thread::sleep(PERIOD),
+                found => break Pid::from_raw(found?.cast_signed()),
+            }
+        };
         ptrace::seize(thread, Options::empty()).map_err(|error| {
             let hint =
                 "in a container it takes --cap-add SYS_PTRACE, elsewhere kernel.yama.ptrace_scope 0 or 1";
@@ -291,13 +298,19 @@ impl Tracee {
 }
 
 impl Drop for Tracee {
-    /// Lets it go on alone, without breakpoints.
+    /// Lets it go on alone, without breakpoints. A thread that has ended is taken leave of, as its process can't end before.
     fn drop(&mut self) {
-        if self.is_gone || !matches!(self.stop(), Ok(Stop::Trap | Stop::Fatal(_))) {
-            return;
+        if !self.is_gone && matches!(self.stop(), Ok(Stop::Trap | Stop::Fatal(_))) {
+            let _ = self.watch(None);
+            if ptrace::detach(self.thread, None).is_ok() {
+                return;
+            }
         }
-        let _ = self.watch(None);
-        let _ = ptrace::detach(self.thread, None);
+        let began = Instant::now();
+        let flags = Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL);
+        while began.elapsed() < PATIENCE && waitpid(self.thread, flags) == Ok(WaitStatus::StillAlive) {
+            thread::sleep(PERIOD);
+        }
     }
 }
 

@@ -8,10 +8,11 @@ use crate::error::Error;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 use crate::inject;
 use crate::interrupt;
+use crate::report;
 use crate::speed;
 
 /// The names that [`run`] knows.
-pub const NAMES: [&str; 2] = ["inject", "speed"];
+pub const NAMES: [&str; 3] = ["bench", "inject", "speed"];
 
 #[derive(Debug, Parser)]
 #[command(name = "veracache", disable_help_subcommand = true)]
@@ -23,11 +24,21 @@ struct Program {
 /// Each has its options, and a `run` that takes them, in a module of its own.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Experiments, and reports on what was measured
+    #[command(subcommand)]
+    Bench(Experiment),
     /// The Memcache Speed Test: six phases, its own layout, true latencies beside it
     Speed(speed::Options),
     /// Make a server's instructions go wrong, and count what is noticed
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     Inject(inject::Options),
+}
+
+/// The words after `bench`.
+#[derive(Debug, Subcommand)]
+enum Experiment {
+    /// Show what was measured: a page for a browser, text, or Markdown
+    Report(report::Options),
 }
 
 /// Runs one of [`NAMES`]; `arguments` begin with the name. What went wrong is said in one line on standard error.
@@ -54,6 +65,7 @@ pub fn run(arguments: &[String]) -> ExitCode {
 
 fn dispatch(command: Command) -> Result<(), Error> {
     match command {
+        Command::Bench(Experiment::Report(options)) => report::run(&options),
         Command::Speed(options) => speed::run(&options),
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
         Command::Inject(options) => inject::run(&options),

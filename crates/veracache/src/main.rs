@@ -18,6 +18,7 @@ Usage: veracache COMMAND [FLAGS]
 
 Commands:
   serve       run a server; takes memcached's flags (serve -h lists them)
+  bench       measure in experiments, and report on what was measured
   speed       run the Memcache Speed Test
   integrity   show what a running server checked, and what it found
   inject      make a server's instructions go wrong, and count what is noticed

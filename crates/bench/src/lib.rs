@@ -4,6 +4,7 @@
 
 pub mod command;
 pub mod compare;
+pub mod engine;
 pub mod error;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod inject;
@@ -20,3 +21,4 @@ pub mod target;
 pub mod values;
 pub mod watch;
 pub mod speed;
+pub mod workload;

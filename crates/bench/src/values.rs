@@ -216,6 +216,12 @@ impl Maker {
         out.extend_from_slice(body);
     }
 
+    /// Appends bytes without meaning, for values that nobody looks at; `word` says which.
+    #[inline]
+    pub fn push_noise(&self, out: &mut Vec<u8>, word: u64, bytes: usize) {
+        out.extend_from_slice(self.body(word, bytes));
+    }
+
     /// Looks at a value that came for a key. One without a header is compared with each version of `likely` (from the
     /// newest to the oldest), of which a caller keeps the number small.
     #[inline]

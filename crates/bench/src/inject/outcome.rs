@@ -16,7 +16,8 @@ pub enum Outcome {
     Masked,
     /// Something was not found that should be there, without a word: legal for a cache.
     FalseMiss,
-    /// A command was refused with an error that it did not deserve: visible to whoever asked, and not called a fault.
+    /// A command was refused with an error that it did not deserve, or its connection closed: visible to whoever asked, but
+    /// not called a fault.
     Error,
     /// Noticed, and no wrong answer left.
     Detected,
@@ -73,7 +74,7 @@ pub fn classify(seen: &Seen) -> Outcome {
         Some(End::Hang) => return Outcome::Hang,
         // A server closes a connection whose answer it can't confirm.
         Some(End::Closed) if is_noticed => return Outcome::Detected,
-        Some(End::Closed) => return Outcome::Undetected("closed".into()),
+        Some(End::Closed) => return Outcome::Error,
         Some(End::Garbage(_)) if seen.is_noticed => return Outcome::DetectedLate,
         Some(End::Garbage(_)) => return Outcome::Undetected("protocol".into()),
         None => {}
@@ -252,7 +253,7 @@ mod tests {
             (Seen { wrong_answer: wrong(), refused: 1, ..seen() }, "undetected"),
             (Seen { end: end(End::Crash("SIGSEGV".into())), is_noticed: true, ..seen() }, "crash"),
             (Seen { end: end(End::Hang), ..seen() }, "hang"),
-            (Seen { end: end(End::Closed), ..seen() }, "undetected"),
+            (Seen { end: end(End::Closed), ..seen() }, "error"),
             (Seen { end: end(End::Closed), is_noticed: true, ..seen() }, "detected"),
             (Seen { end: end(End::Garbage("?".into())), ..seen() }, "undetected"),
         ];

@@ -88,6 +88,8 @@ fn moved(mut request: Request, all: &[Bytes], kinds: &[Vec<Bytes>], is_checked: 
         }
     }
     request.keys = keys;
+    // What nobody answers can't be judged; `q` of meta commands still tells what went wrong.
+    request.quiet &= request.form == Form::Meta;
     if is_checked {
         check(&mut request, &kinds[0])?;
     }

@@ -365,7 +365,8 @@ fn conclude(
         seen.false_misses += last.false_misses;
         seen.refused += last.refused;
         seen.errors += last.errors;
-        seen.is_noticed_by_client = judge.unseen_by_client + last.unseen_by_client == 0;
+        let unseen = judge.unseen_by_client + last.unseen_by_client;
+        seen.is_noticed_by_client = rig.mode.is_checked() && unseen == 0;
         shown.what = shown.what.or(last.what);
         match rig.findings(no_stop)? {
             Ok(findings) => {

@@ -77,7 +77,7 @@ impl Survey {
                 return Ok(Some(Stop::Trap));
             }
             let stop = walk.go_on(tracee, &layout, code)?;
-            if walk.is_done {
+            if walk.is_done && !walk.survey.is_cut {
                 at_end(tracee)?;
             }
             Ok(stop)

@@ -69,7 +69,8 @@ pub struct Options {
     #[arg(long, value_name = "COUNT", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=1000))]
     per_scenario: u64,
     /// Commands without a fault, over all modes, that nothing may be noticed in
-    #[arg(long, value_name = "COUNT", default_value_t = 10_000_000)]
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000_000,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     quiet_operations: u64,
     /// Fail unless the coverage of operator code is so high, in percent, by the
     /// lower end of its interval, in each mode that notices faults
@@ -146,7 +147,7 @@ fn plan(options: &Options, program: PathBuf) -> Plan {
 
 /// Servers without faults, which must be quiet.
 fn leave_alone(options: &Options, program: &Path, quiet: &mut Vec<control::Quiet>) -> Result<(), Error> {
-    let each = options.quiet_operations / options.modes.len() as u64;
+    let each = options.quiet_operations.div_ceil(options.modes.len() as u64);
     let mut progress = Progress::begin("without faults");
     for (place, mode) in options.modes.iter().enumerate() {
         if interrupt::is_requested() {
